@@ -1,0 +1,124 @@
+"""What a trial is given: one array of rows, and which of them are for fitting and which for choosing."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UserError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All rows that are not test rows, as they came: shared by every seed and every trial on a node, never written.
+
+    `x` is float32 `(n, features)` for the fc network or uint8 `(n, height, width, channels)` for the conv network.
+    `val_rows` is set when the data came with a validation set of its own.
+    """
+
+    x: Array
+    y: Array
+    n_classes: int
+    val_rows: Array | None = None
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """Rows with labels; used for the test set, which a trial never receives."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Training and validation rows of one seed, as indices into the shared pool: no copy of the rows is made.
+
+    Inputs are used as `(x - mean) / std`, both taken from the training rows: one value per feature or per channel.
+    """
+
+    x: Array
+    y: Array
+    train_rows: Array
+    val_rows: Array
+    n_classes: int
+    mean: Array
+    std: Array
+    split_hash: str
+
+    @property
+    def n_train(self) -> int:
+        return len(self.train_rows)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the network sees it: `(features,)` or `(channels, height, width)`."""
+        shape = self.x.shape[1:]
+        return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+
+
+def training_data(pool: Pool, train_rows: Array, val_rows: Array) -> TrainingData:
+    """Checks the rows, takes the training rows' statistics and hashes contents and indices."""
+    check_rows(pool.x, pool.y, pool.n_classes)
+    missing = set(range(pool.n_classes)) - set(np.unique(pool.y[train_rows]).tolist())
+    if missing:
+        raise UserError(
+            f"every class needs at least one training sample; classes without one: {sorted(missing)} "
+            f"({len(train_rows)} training samples, {pool.n_classes} classes)"
+        )
+    mean, std = statistics_of(pool.x, train_rows)
+    digest = hashlib.sha256()
+    for part in (pool.x, pool.y.astype(np.int64), train_rows.astype(np.int64), val_rows.astype(np.int64)):
+        digest.update(repr((part.dtype.str, part.shape)).encode())
+        digest.update(np.ascontiguousarray(part).data)
+    return TrainingData(
+        pool.x, pool.y, train_rows, val_rows, pool.n_classes, mean, std, split_hash=digest.hexdigest()[:16]
+    )
+
+
+def check_rows(x: Array, y: Array, n_classes: int) -> None:
+    if len(x) != len(y):
+        raise UserError(f"inputs and labels must have the same length; got {len(x)} inputs and {len(y)} labels")
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        bad = int(np.count_nonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1)))
+        raise UserError(f"inputs must be finite; {bad} of {len(x)} samples hold NaN or infinity")
+    if len(y) and not (y.min() >= 0 and y.max() < n_classes):
+        raise UserError(
+            f"labels must lie in 0…{n_classes - 1} ({n_classes} classes); got {int(y.min())}…{int(y.max())}"
+        )
+    if len(y) < n_classes:
+        raise UserError(f"there must be at least one sample per class; got {len(y)} samples for {n_classes} classes")
+
+
+def statistics_of(x: Array, rows: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation over the given rows, per feature or per channel; a constant one keeps std 1."""
+    axes = tuple(range(x.ndim - 1))
+    # Chunks keep the float64 copies of a large uint8 pool small.
+    count, total, square = 0, np.zeros(x.shape[-1]), np.zeros(x.shape[-1])
+    for chunk in np.array_split(rows, max(1, len(rows) // 8192)):
+        values = x[chunk].astype(np.float64)
+        count += values.size // x.shape[-1]
+        total += values.sum(axis=axes)
+        square += np.square(values).sum(axis=axes)
+    mean = total / count
+    std = np.sqrt(np.maximum(square / count - mean**2, 0.0))
+    return mean.astype(np.float32), np.where(std > 1e-7, std, 1.0).astype(np.float32)
+
+
+def stratified_rows(y: Array, fraction: float, rng: np.random.Generator, at_least: int = 1) -> tuple[Array, Array]:
+    """Splits row numbers into (kept, taken): `fraction` of each class is taken, at least `at_least` per class.
+
+    A class never loses its last sample, so the kept rows know every class.
+    """
+    kept: list[Array] = []
+    taken: list[Array] = []
+    for label in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        n_taken = min(max(round(fraction * len(rows)), at_least), len(rows) - 1)
+        taken.append(rows[:n_taken])
+        kept.append(rows[n_taken:])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(taken))

@@ -1,0 +1,54 @@
+"""Every name that leaves this program: metrics, params and tags, one sentence each. Nobody writes them as literals."""
+
+from typing import Final
+
+# --- headline measures of one search (method × seed), on the MLflow parent run -------------------------------------
+COST_DEVICE_SECONDS: Final = "cost_device_seconds"
+COST_TRAIN_SECONDS: Final = "cost_train_seconds"
+COST_TFLOP: Final = "cost_tflop"
+D_OPT: Final = "d_opt"
+TEST_ACCURACY: Final = "test_accuracy"
+TEST_LOG_LIKELIHOOD: Final = "test_log_likelihood"
+TEST_ECE: Final = "test_ece"
+TEST_BRIER: Final = "test_brier"
+TRIALS: Final = "trials"
+WALL_SECONDS: Final = "wall_seconds"
+
+HEADLINE: Final[dict[str, str]] = {
+    COST_DEVICE_SECONDS: "Seconds that all trials of the search held their devices, times devices held; failed, "
+    "stopped and repeated work included.",
+    COST_TRAIN_SECONDS: "Seconds spent in training steps, all trials of the search.",
+    COST_TFLOP: "Floating point operations of training and validation, all trials, in 10^12; free of the hardware.",
+    D_OPT: "The depth the search chose: the LDN's by its rule, a fixed-depth search's by validation log-likelihood.",
+    TEST_ACCURACY: "Share of test samples whose most probable class is the right one, for the chosen network.",
+    TEST_LOG_LIKELIHOOD: "Mean log-probability of the right class on the test set, in nats; higher is better.",
+    TEST_ECE: "Expected calibration error on the test set: top-label confidence, 15 bins; lower is better.",
+    TEST_BRIER: "Mean squared distance of the predicted probabilities from the right class; lower is better.",
+    TRIALS: "Trials that the search started.",
+    WALL_SECONDS: "Seconds from the search's first trial start to its last trial end, on this run's workers.",
+}
+
+# --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost) --------------------------
+TRAIN_OBJECTIVE: Final = "train/objective"
+VAL_LOG_LIKELIHOOD: Final = "val/log_likelihood"
+VAL_ACCURACY: Final = "val/accuracy"
+VAL_ECE: Final = "val/ece"
+COST_PREFIX: Final = "cost/"  # + a phase or a counter of the ledger
+ANYTIME_VAL_LOG_LIKELIHOOD: Final = "anytime/val_log_likelihood"
+
+CURVES: Final[dict[str, str]] = {
+    TRAIN_OBJECTIVE: "ELBO per sample (LDN) or log-likelihood (fixed depth) of the epoch's mini-batches.",
+    VAL_LOG_LIKELIHOOD: "Mean validation log-likelihood of the predictive distribution.",
+    VAL_ACCURACY: "Validation accuracy of the predictive distribution.",
+    VAL_ECE: "Validation expected calibration error.",
+    ANYTIME_VAL_LOG_LIKELIHOOD: "Best validation log-likelihood so far, against the search's device-seconds so far.",
+}
+
+# --- tags ---------------------------------------------------------------------------------------------------------
+TAG_KIND: Final = "kind"  # KIND_SEARCH on parent runs, KIND_TRIAL on child runs
+KIND_SEARCH: Final = "search"
+KIND_TRIAL: Final = "trial"
+TAG_SEARCH: Final = "search"  # the method's name
+TAG_SEED: Final = "seed"
+TAG_SPACE: Final = "space"
+TAG_UNIT_KEY: Final = "harness.unit_key"  # makes writing idempotent: one run per key

@@ -1,0 +1,229 @@
+"""What a trial and a search leave behind: frozen, self-validating, to and from JSON.
+
+These records are the truth on disk; MLflow, the comparison and the report are views of them.
+"""
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from harness.spaces import (
+    DataSettings,
+    Frozen,
+    NetworkSettings,
+    PosteriorSettings,
+    Rule,
+    SearchSpace,
+    TrainingSettings,
+)
+
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+
+TrialKind = Literal["ldn", "ddn"]
+StopReason = Literal["patience", "cap", "scheduler", "budget", "failed"]
+PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
+
+
+class TrialConfig(Frozen):
+    """Everything that determines a trial's numbers: which network, which seed, and the space's settings."""
+
+    kind: TrialKind
+    depth: Count  # blocks of the network; for the LDN the largest depth D
+    seed: Count
+    data: DataSettings
+    network: NetworkSettings
+    posterior: PosteriorSettings
+    training: TrainingSettings
+
+    @classmethod
+    def of(cls, space: SearchSpace, kind: TrialKind, depth: int, seed: int) -> "TrialConfig":
+        return cls(
+            kind=kind,
+            depth=depth,
+            seed=seed,
+            data=space.data,
+            network=space.network,
+            posterior=space.posterior,
+            training=space.training,
+        )
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+class Measures(Frozen):
+    """Quality of a predictive distribution on one labelled set."""
+
+    accuracy: float
+    log_likelihood: float  # mean, nats
+    ece: float
+    brier: float
+
+
+class ReliabilityBin(Frozen):
+    """One bar of a reliability diagram: samples whose top confidence lies in (lower, upper]."""
+
+    lower: float
+    upper: float
+    count: Count
+    confidence: float  # mean; 0 when empty
+    accuracy: float
+
+
+class Posterior(Frozen):
+    """An LDN's distribution over depths 0…D and the depth each rule reads from it."""
+
+    q: tuple[float, ...]
+    rule: Rule
+    d_opt: Count  # by `rule`
+    d_opt_by_rule: dict[str, int]
+
+
+class Cost(Frozen):
+    """Where a trial's time went. `held_seconds` is measured on its own; the phases sum to it."""
+
+    held_seconds: NonNegative = 0.0
+    devices: NonNegative = 1.0  # GPUs held, a quarter counts 0.25; CPU-only trials count cores
+    phases: dict[str, float] = {}
+    tflop: NonNegative = 0.0
+    epochs: Count = 0
+    samples: Count = 0  # training samples that went through the network
+    block_passes: Count = 0  # samples × residual blocks, training
+    head_passes: Count = 0  # samples × depths the output block was applied to, training
+    peak_memory_bytes: Count = 0  # of the process (CPU) or of the device (CUDA)
+
+    @property
+    def device_seconds(self) -> float:
+        return self.held_seconds * self.devices
+
+    @property
+    def train_seconds(self) -> float:
+        return self.phases.get("train", 0.0)
+
+
+class CurvePoint(Frozen):
+    """One report of a trial."""
+
+    epoch: Count
+    device_seconds: NonNegative  # of this trial, up to this report
+    train_objective: float
+    val_log_likelihood: float
+    val_accuracy: float
+    d_opt: Count | None = None  # LDN: by the space's rule, at this epoch
+
+
+class Attempt(Frozen):
+    """One stay of a trial on a worker. A retried trial has several; all of their time is paid for."""
+
+    resumed_from_epoch: Count
+    held_seconds: NonNegative
+    lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from
+    ended: Literal["finished", "stopped", "failed", "died", "interrupted"]
+    tail_unknown: bool = False  # the driver was killed: time after the last line is not known
+
+
+class Environment(Frozen):
+    """What the numbers were made with; a mix within a comparison is a fairness difference."""
+
+    harness: str
+    code: str  # git commit, or the version of an installed wheel; "+dirty" with local changes
+    python: str
+    torch: str
+    ray: str | None
+    machine: str  # processor model
+    device: str  # cpu, or the GPU's name
+    threads: int
+
+
+class TrialRecord(Frozen):
+    """One trial, whatever became of it."""
+
+    trial_id: str
+    kind: TrialKind
+    depth: Count
+    seed: Count
+    config_hash: str
+    split_hash: str
+    status: Literal["finished", "stopped", "failed"]  # stopped: early, by a scheduler or a budget
+    stop_reason: StopReason
+    best_epoch: Count
+    train_objective: float | None  # at the best epoch
+    val: Measures | None  # of the best parameters; None when the trial failed
+    posterior: Posterior | None = None  # LDN only, at the best epoch
+    depth_changed_late: bool | None = None  # LDN: the rule's depth changed in the last quarter of training
+    cost: Cost
+    attempts: tuple[Attempt, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
+    environment: Environment
+    started_at: float = 0.0  # seconds since the epoch
+    ended_at: float = 0.0
+    queue_seconds: NonNegative = 0.0
+    error: str | None = None  # the traceback's tail of a failed trial
+
+
+class DepthMeasures(Frozen):
+    """Test measures of one depth: of a stand-alone network (grid), or read out of the LDN."""
+
+    depth: Count
+    measures: Measures
+
+
+class FinalEvaluation(Frozen):
+    """What was read off the test set, opened once for the unit, after the choice was on disk."""
+
+    chosen: Measures  # the headline: the chosen DDN, or the LDN pruned to d_opt
+    reliability: tuple[ReliabilityBin, ...]
+    n_test: Count
+    split_hash: str
+    full: Measures | None = None  # LDN, all D+1 depths marginalised
+    full_reliability: tuple[ReliabilityBin, ...] = ()
+    per_depth_test: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone; grid: every trained depth. Analysis only.
+    per_depth_val: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone on the validation set
+    posterior_gap_nats: float | None = None  # LDN: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
+    d_opt_exact: Count | None = None  # LDN: argmax of the exact posterior for the final weights
+    parameters: Count = 0  # of the chosen network
+    forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
+    full_forward_seconds_per_sample: NonNegative | None = None  # LDN, all D blocks
+    seconds: NonNegative = 0.0  # device time of this evaluation, outside search cost
+
+
+class Refit(Frozen):
+    """The chosen network trained again on train + validation, for the chosen trial's best epoch."""
+
+    d_opt: Count
+    test: Measures
+    cost: Cost
+
+
+class SearchResult(Frozen):
+    """One unit: a method on a seed, finished."""
+
+    space: str
+    method: str
+    options: dict[str, Any]
+    seed: Count
+    plan_hash: str  # of space, method options and seed
+    status: Literal["complete", "capped"]  # capped: --max-cost ended it
+    chosen_trial: str
+    d_opt: Count
+    d_opt_in_range: bool  # inside the depths that the fixed-depth searches may train
+    val: Measures
+    final: FinalEvaluation
+    refit: Refit | None = None
+    cost: Cost  # the sum over ALL trials
+    cost_without_startup: NonNegative  # device-seconds
+    trials: Count
+    trials_by_status: dict[str, int]
+    duplicates: Count = 0  # depths proposed again
+    wall_seconds: NonNegative
+    driver_seconds: NonNegative  # searcher, scheduler and tracking
+    concurrency: int | None  # most trials of the unit at once; None: no limit
+    order_dependent: bool  # adaptive and run with more than one trial at once
+    cpus_per_trial: float
+    gpus_per_trial: float
+    most_coresident_trials: int
+    labels_fit: Count  # labels used for fitting
+    labels_chosen_with: Count  # labels used for stopping and choosing

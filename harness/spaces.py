@@ -1,0 +1,352 @@
+"""Search spaces: strict YAML in, frozen objects out. Whatever holds a `SearchSpace` need not check it again."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.errors import UserError, nearest
+
+Rule = Literal["argmax", "threshold", "expected"]
+Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Frozen(BaseModel):
+    """A value object: typed strictly, checked once in the constructor, never changed, to and from JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+# --- data sets ----------------------------------------------------------------------------------------------------
+
+
+class SpiralsData(Frozen):
+    """Two-dimensional spirals, drawn anew for every seed."""
+
+    kind: Literal["spirals"]
+    arms: Annotated[int, Field(ge=2)] = 2
+    rotation_degrees: Annotated[float, Field(ge=0)] = 720.0
+    noise: Annotated[float, Field(ge=0)] = 0.15
+    n_train: Positive = 200
+    n_val: Positive = 200
+    n_test: Positive = 1800
+
+
+class DigitsData(Frozen):
+    """The 1,797 real 8×8 digits that scikit-learn carries; `as_images` feeds them to the conv network."""
+
+    kind: Literal["digits"]
+    as_images: bool = False
+    val_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.2
+
+
+class TorchvisionData(Frozen):
+    """A torchvision data set, from a local folder or downloaded with its checksums."""
+
+    kind: Literal["mnist", "fashion_mnist", "svhn", "cifar10"]
+    n_train: Positive | None = None  # a stratified subset of the training set, the same for all seeds; all when null
+    n_test: Positive | None = None
+    val_fraction: Fraction = 0.1
+
+
+class ArraysData(Frozen):
+    """A .npz of one's own: x_train, y_train and, if there are any, x_val, y_val, x_test, y_test."""
+
+    kind: Literal["arrays"]
+    path: str
+    n_train: Positive | None = None
+    n_test: Positive | None = None
+    val_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.2
+
+
+class ImageFolderData(Frozen):
+    """A folder per class holding image files, resized to `size` × `size` and decoded once."""
+
+    kind: Literal["image_folder"]
+    path: str
+    size: Positive = 32
+    val_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.2
+
+
+DataSettings = Annotated[
+    SpiralsData | DigitsData | TorchvisionData | ArraysData | ImageFolderData, Field(discriminator="kind")
+]
+
+
+# --- network, depths, posterior -----------------------------------------------------------------------------------
+
+
+class FullyConnected(Frozen):
+    kind: Literal["fc"]
+    width: Positive = 20
+
+
+class Convolutional(Frozen):
+    kind: Literal["conv"]
+    channels: Positive = 64
+    bottleneck: Positive = 32
+    head_bn: Literal["per_depth", "shared"] = "per_depth"
+
+
+NetworkSettings = Annotated[FullyConnected | Convolutional, Field(discriminator="kind")]
+
+
+class DepthRange(Frozen):
+    """Depths that the fixed-depth searches may train. The learnt-depth network always has `max` blocks."""
+
+    min: Annotated[int, Field(ge=0)] = 0
+    max: Positive
+    step: Positive = 1
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"depth.min must not exceed depth.max; got min {self.min}, max {self.max}")
+        return self
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return tuple(range(self.min, self.max + 1, self.step))
+
+
+class ExponentialPrior(Frozen):
+    """β_i ∝ γ^(1+i)."""
+
+    kind: Literal["exponential"]
+    gamma: Annotated[float, Field(gt=0, le=1)] = 0.85
+
+
+class UniformPrior(Frozen):
+    kind: Literal["uniform"]
+
+
+class ExplicitPrior(Frozen):
+    kind: Literal["explicit"]
+    probabilities: tuple[Annotated[float, Field(gt=0)], ...]
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Self:
+        total = sum(self.probabilities)
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(f"the prior's probabilities must sum to 1; they sum to {total:.6g}")
+        return self
+
+
+PriorSettings = Annotated[ExponentialPrior | UniformPrior | ExplicitPrior, Field(discriminator="kind")]
+
+
+class PosteriorSettings(Frozen):
+    prior: PriorSettings = ExponentialPrior(kind="exponential")
+    rule: Rule
+
+
+# --- training, budget, margins ------------------------------------------------------------------------------------
+
+
+class TrainingSettings(Frozen):
+    """The schedule every network of the space gets, learnt or fixed depth alike."""
+
+    max_epochs: Positive
+    patience: Positive  # epochs without an improvement of more than min_delta
+    monitor: Literal["train_objective", "val_objective"] = "val_objective"
+    min_delta: Annotated[float, Field(ge=0)] = 1e-4  # nats per sample
+    lr: Annotated[float, Field(gt=0)] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    batch_size: Annotated[int, Field(ge=2)] = 512
+    lr_drop_epoch: Positive | None = None
+    lr_drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    eval_every: Positive = 1  # epochs between validations
+    report_every: Positive = 1  # epochs between reports: a multiple of eval_every, never a clock
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 autocast is for CUDA
+    compile: bool = False
+
+    @model_validator(mode="after")
+    def _report_follows_validation(self) -> Self:
+        if self.report_every % self.eval_every:
+            raise ValueError(
+                "training.report_every must be a multiple of training.eval_every, so that every report carries a "
+                f"fresh validation; got {self.report_every} and {self.eval_every}"
+            )
+        return self
+
+
+class Budget(Frozen):
+    """How many trials a search may start: full trainings, and trainings that a scheduler may stop early."""
+
+    trials: Positive
+    early_stopping_trials: Positive
+
+
+class Margins(Frozen):
+    """How much worse a method may be and still count as non-inferior."""
+
+    accuracy: Annotated[float, Field(gt=0)] = 0.01
+    log_likelihood: Annotated[float, Field(gt=0)] = 0.05
+    ece: Annotated[float, Field(gt=0)] = 0.02
+
+
+class SearchSpace(Frozen):
+    name: str
+    description: str
+    data: DataSettings
+    network: NetworkSettings
+    depth: DepthRange
+    posterior: PosteriorSettings
+    training: TrainingSettings
+    budget: Budget
+    margins: Margins = Margins()
+
+    @model_validator(mode="after")
+    def _prior_fits_depth(self) -> Self:
+        prior = self.posterior.prior
+        if isinstance(prior, ExplicitPrior) and len(prior.probabilities) != self.depth.max + 1:
+            raise ValueError(
+                f"an explicit prior needs depth.max + 1 = {self.depth.max + 1} probabilities; "
+                f"got {len(prior.probabilities)}"
+            )
+        return self
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+SHIPPED = Path(__file__).parent / "search_spaces"  # in the wheel
+if not SHIPPED.is_dir():
+    SHIPPED = Path(__file__).parent.parent / "search_spaces"  # in a clone
+
+
+def known_spaces() -> dict[str, Path]:
+    """Every space that goes by name: those shipped, then those in `./search_spaces`, which win."""
+    folders = (SHIPPED, Path("search_spaces"))
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+
+
+def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
+    """A path, else a name in `./search_spaces`, else one that was shipped; then `key.path=value` overrides."""
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"}:
+        known = known_spaces()
+        if name not in known:
+            raise UserError(f"unknown search space {name!r}: give a .yaml file or one of {', '.join(sorted(known))}")
+        path = known[name]
+    values = read_yaml(path)
+    for override in overrides:
+        _apply_override(values, override)
+    return parse_space({"name": path.stem, **values}, source=str(path))
+
+
+def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
+    try:
+        # Through JSON: strict about types, yet a YAML list may become a tuple.
+        return SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
+    except ValidationError as error:
+        raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
+    except TypeError as error:  # a YAML date or set, which no setting takes
+        raise UserError(f"{source}: {error}") from None
+
+
+def _with_default_budget(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Half the depths, rounded up, for full trainings; every depth where a scheduler stops trials early."""
+    try:
+        n_depths = len(DepthRange.model_validate(values["depth"]).values)
+        given = dict(values.get("budget") or {})
+    except (KeyError, TypeError, ValueError):
+        return values  # the fields' own checks say what is wrong
+    return {**values, "budget": {"trials": (n_depths + 1) // 2, "early_stopping_trials": n_depths, **given}}
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise UserError(f"{path} is not valid YAML: {problem}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold a mapping of settings; got {type(values).__name__}")
+    return values
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise UserError(f"an override is written KEY.PATH=VALUE, as in training.lr=0.05; got {override!r}")
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(values.setdefault(parent, {}), dict):
+            raise UserError(f"--set {override}: {parent!r} is a value, not a group of settings")
+        values = values[parent]
+    values[last] = yaml.load(text, _StrictLoader)
+
+
+def explain(error: ValidationError, root: type[BaseModel]) -> str:
+    """All of pydantic's complaints as one sentence: where, which rule, what was given, what would be valid."""
+    parts = []
+    for item in error.errors():
+        where, siblings = _locate(root, item["loc"])
+        match item["type"]:
+            case "extra_forbidden":
+                parts.append(f"unknown key {where!r} ({nearest(str(item['loc'][-1]), siblings)})")
+            case "value_error":
+                parts.append(str(item["ctx"]["error"]))
+            case "missing":
+                parts.append(f"{where} is required")
+            case "union_tag_invalid":
+                context = item["ctx"]
+                parts.append(f"{where}.kind must be one of {context['expected_tags']}; got {context['tag']!r}")
+            case "union_tag_not_found":
+                parts.append(f"{where}.kind is required")
+            case _:
+                parts.append(f"{where} {item['msg'].removeprefix('Input ').lower()}; got {item['input']!r}")
+    return "; ".join(parts)
+
+
+def _locate(root: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, list[str]]:
+    """The dotted key a person wrote (pydantic adds the tags of unions) and the keys that are valid there."""
+    choices = [root]
+    path = []
+    for step in loc:
+        if len(choices) > 1 and any(step in _tags(model) for model in choices):
+            choices = [model for model in choices if step in _tags(model)]
+            continue
+        path.append(str(step))
+        if step is loc[-1]:
+            break
+        fields = [model.model_fields[str(step)] for model in choices if str(step) in model.model_fields]
+        choices = [model for field in fields for model in _models_in(field.annotation)]
+    return ".".join(path), [name for model in choices for name in model.model_fields]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
+
+
+def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    kind = model.model_fields.get("kind")
+    return getattr(kind.annotation, "__args__", ()) if kind else ()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice and reads `1e-4` as the number everybody means."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
