@@ -87,7 +87,7 @@ class Cost(Frozen):
 
     held_seconds: NonNegative = 0.0
     devices: NonNegative = 1.0  # GPUs held, a quarter counts 0.25; CPU-only trials count cores
-    phases: dict[str, float] = {}
+    phases: dict[str, float] = Field(default_factory=dict)
     tflop: NonNegative = 0.0
     epochs: Count = 0
     samples: Count = 0  # training samples that went through the network
@@ -227,3 +227,29 @@ class SearchResult(Frozen):
     most_coresident_trials: int
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
+
+
+class Plan(Frozen):
+    """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
+
+    space: SearchSpace
+    method: str
+    options: dict[str, Any]
+    seed: Count
+    trials: Count  # as planned
+    cpus_per_trial: float
+    gpus_per_trial: float
+    concurrency: int | None
+    refit: bool
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+class Unit(Frozen):
+    """Everything on disk about one method × seed; `result` is None while it is unfinished."""
+
+    plan: Plan
+    trials: tuple[TrialRecord, ...]
+    result: SearchResult | None

@@ -340,13 +340,13 @@ class _StrictLoader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice and reads `1e-4` as the number everybody means."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
-_StrictLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
