@@ -115,6 +115,21 @@ class CurvePoint(Frozen):
     d_opt: Count | None = None  # LDN: by the space's rule, at this epoch
 
 
+class Progress(Frozen):
+    """What a trial reports: enough to make its record, should this report turn out to be the last one."""
+
+    epoch: Count
+    stop_reason: StopReason | None  # None while it trains
+    best_epoch: Count
+    train_objective: float | None  # at the best epoch
+    val: Measures | None  # of the best parameters so far; None when the trial failed
+    posterior: Posterior | None
+    depth_changed_late: bool | None
+    cost: Cost
+    point: CurvePoint | None  # None when the trial failed
+    error: str | None = None
+
+
 class Attempt(Frozen):
     """One stay of a trial on a worker. A retried trial has several; all of their time is paid for."""
 
