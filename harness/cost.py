@@ -87,7 +87,7 @@ def _counted_flop(config: TrialConfig, sample_shape: tuple[int, ...], n_classes:
     x, y = torch.zeros(n, *sample_shape), torch.zeros(n, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(train):
         if train:
-            network.objective(x, y, n_train=n).backward()  # type: ignore[no-untyped-call]
+            network.objective(x, y, n_train=n).backward()
         else:
             network(x)
     return int(counter.get_total_flops()) // n

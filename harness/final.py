@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ def evaluate_on_test(
 
     chosen = chosen_network(network, d_opt)
     log_probs = predict(chosen, rows, everything)
-    result = {
+    result: dict[str, Any] = {
         "chosen": measure(log_probs, rows.y),
         "reliability": reliability(log_probs, rows.y),
         "n_test": len(test.y),
@@ -65,7 +66,7 @@ def evaluate_on_test(
 
 def _learnt_depth_analysis(
     network: LearntDepthNet, test: DeviceRows, everything: Tensor, data: TrainingData
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The full network, every depth by itself, and how far q is from the exact posterior of these weights."""
     rows, train_rows, val_rows = on_device(data, test.device)
     full = predict(network, test, everything)

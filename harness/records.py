@@ -178,6 +178,35 @@ class TrialRecord(Frozen):
     queue_seconds: NonNegative = 0.0
     error: str | None = None  # the traceback's tail of a failed trial
 
+    @classmethod
+    def of(
+        cls, trial_id: str, config: TrialConfig, split_hash: str, last: Progress, environment: Environment, **more: Any
+    ) -> "TrialRecord":
+        """The record of a trial whose last report was `last`; without a stop reason there, a scheduler stopped it."""
+        stop_reason = last.stop_reason or "scheduler"
+        status = {"failed": "failed", "scheduler": "stopped", "budget": "stopped"}.get(stop_reason, "finished")
+        values = {
+            "status": status,
+            "stop_reason": stop_reason,
+            "best_epoch": last.best_epoch,
+            "train_objective": last.train_objective,
+            "val": last.val,
+            "posterior": last.posterior,
+            "depth_changed_late": last.depth_changed_late,
+            "cost": last.cost,
+            "error": last.error,
+        }
+        return cls(
+            trial_id=trial_id,
+            kind=config.kind,
+            depth=config.depth,
+            seed=config.seed,
+            config_hash=config.hash,
+            split_hash=split_hash,
+            environment=environment,
+            **{**values, **more},
+        )
+
 
 class DepthMeasures(Frozen):
     """Test measures of one depth: of a stand-alone network (grid), or read out of the LDN."""

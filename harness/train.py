@@ -144,7 +144,7 @@ class _Trial:
             self.optimiser.zero_grad()
             with torch.autocast(rows.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
                 objective = self.network.objective(x, y, n_train)
-            (-objective).backward()  # type: ignore[no-untyped-call]
+            (-objective).backward()
             self.optimiser.step()
             total += objective.detach() * len(batch)
         self.train_objective = float(total) / n_train  # the epoch's only wait for the device

@@ -62,7 +62,7 @@ def mini_batches(rows: Tensor, batch_size: int, order: torch.Generator) -> tuple
     if len(rows) <= batch_size:
         return (rows,)
     shuffled = rows[torch.randperm(len(rows), generator=order).to(rows.device)]
-    batches = shuffled.split(batch_size)
+    batches: tuple[Tensor, ...] = shuffled.split(batch_size)
     if len(batches[-1]) == 1:
         batches = (*batches[:-2], torch.cat(batches[-2:]))
     return batches
