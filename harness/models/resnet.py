@@ -115,25 +115,19 @@ class StackedBatchNorm(nn.Module):
         k, n, c = x.shape
         flat = x.transpose(0, 1).reshape(n, k * c)
         if self.training and self.mode == "shared":
+            # Momentum 1 makes these the batch's own statistics, to be merged into the one set below.
             mean, var, momentum = x.new_zeros(k * c), x.new_ones(k * c), 1.0
-        else:
+        else:  # with a row per depth these are views of the buffers, which batch_norm updates in place
             mean = self.running_mean.expand(k, c).reshape(k * c)
             var = self.running_var.expand(k, c).reshape(k * c)
             momentum = self.momentum
         out = F.batch_norm(flat, mean, var, self.weight.repeat(k), self.bias.repeat(k), self.training, momentum)
-        if self.training:
-            self._keep(mean.view(k, c), var.view(k, c))
+        if self.training and self.mode == "shared":
+            decay = (1 - self.momentum) ** torch.arange(k - 1, -1, -1, device=x.device, dtype=x.dtype)
+            for running, batch in ((self.running_mean, mean), (self.running_var, var)):
+                merged = self.momentum * (decay[:, None] * batch.view(k, c)).sum(0)
+                running.mul_((1 - self.momentum) ** k).add_(merged)
         return out.view(n, k, c).transpose(0, 1)
-
-    def _keep(self, mean: Tensor, var: Tensor) -> None:
-        if self.mode == "per_depth":  # `mean` is a view of the buffer, updated in place, unless k = 1 made a copy
-            self.running_mean.copy_(mean)
-            self.running_var.copy_(var)
-            return
-        k = len(mean)
-        decay = (1 - self.momentum) ** torch.arange(k - 1, -1, -1, device=mean.device, dtype=mean.dtype)
-        for running, batch in ((self.running_mean, mean), (self.running_var, var)):
-            running.mul_((1 - self.momentum) ** k).add_(self.momentum * (decay[:, None] * batch).sum(0))
 
     def pruned(self, depth: int) -> "StackedBatchNorm":
         """The statistics of depths 0…`depth`; scale and shift stay the same tensors."""
