@@ -156,7 +156,7 @@ def _check_finite(x: Array, where: str) -> None:
 
 def _as_features(x: Array, where: str) -> Array:
     """float32 `(n, features)`."""
-    if x.dtype == np.float64 and max(float(x.max()), -float(x.min())) > np.finfo(np.float32).max:
+    if x.dtype == np.float64 and max(float(x.max()), -float(x.min())) > float(np.finfo(np.float32).max):
         raise UserError(f"{where} must fit into 32-bit floats; got values up to {np.abs(x).max():.3g}")
     return np.ascontiguousarray(x, dtype=np.float32)
 
