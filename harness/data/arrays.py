@@ -16,7 +16,7 @@ from harness.spaces import ArraysData
 
 _PARTS: Final = ("train", "val", "test")
 _KNOWN: Final = tuple(f"{axis}_{part}" for part in _PARTS for axis in "xy")
-_CHUNK: Final = 4096  # samples converted at a time, so that no second float copy of the whole array is made
+_CHUNK: Final = 256  # samples converted at a time, so that no second float copy of the whole array is made
 
 
 def load_pool(settings: ArraysData, data_dir: Path | None) -> Pool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.data import arrays, memory
+from harness.data import arrays, memory, npz
 from harness.errors import UserError
 from harness.spaces import ArraysData
 
@@ -46,7 +46,7 @@ def test_two_dimensions_are_float32_features(dtype: type, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "x",
-    [IMAGES, IMAGES.astype(np.int32), IMAGES / 255, (IMAGES / 255).astype(np.float32), IMAGES + 0.3 * (IMAGES < 255)],
+    [IMAGES, IMAGES.astype(np.int32), IMAGES / 255, (IMAGES / 255).astype(np.float32), IMAGES - 0.3 * (IMAGES > 0)],
     ids=["uint8", "int32", "unit float64", "unit float32", "float to 255"],
 )
 def test_images_are_uint8_nhwc(x: np.ndarray, tmp_path: Path) -> None:
@@ -183,6 +183,12 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     refused(settings, "there is no file")
     np.save(file.open("wb"), FEATURES)  # a .npy under the wrong name
     refused(settings, "must be a whole .npz file")
+
+
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    file = Path(save(tmp_path, y_train=Y.astype(object)).path)
+    with pytest.raises(UserError, match="allow_pickle=False"):
+        npz.read_array(file, "y_train", npz.read_headers(file)["y_train"])
 
 
 # --- memory -------------------------------------------------------------------------------------------------------
