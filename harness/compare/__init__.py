@@ -9,7 +9,7 @@ from harness.compare.depth_curve import depth_check
 from harness.compare.equal_quality import equal_quality
 from harness.compare.fairness import differences_between
 from harness.compare.ledger import ledger
-from harness.compare.measures import Finished, refit_measures, search_measures
+from harness.compare.measures import finished_by_method, refit_measures, search_measures
 from harness.compare.notes import notes
 from harness.compare.sentences import headline, sentence
 from harness.compare.table import build_stage
@@ -28,7 +28,7 @@ def compare(units: Sequence[Unit], reference: str = "ldn") -> Comparison:
     """
     _check(units, reference)
     space = units[0].plan.space
-    by_method = _finished_by_method(units, reference)
+    by_method = finished_by_method(units, reference)
     if not by_method:
         raise UserError(
             f"a comparison needs at least one finished unit; {_count(units)} of {space.name} are unfinished"
@@ -68,15 +68,6 @@ def compare(units: Sequence[Unit], reference: str = "ldn") -> Comparison:
         notes=notes(by_method, [unit for unit in units if unit.result is None], doubts),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
-
-
-def _finished_by_method(units: Sequence[Unit], reference: str) -> dict[str, list[Finished]]:
-    """Finished units by method, the reference first, each group in the order of its seeds."""
-    groups: dict[str, list[Finished]] = {}
-    for unit in sorted(units, key=lambda unit: (unit.plan.method != reference, unit.plan.seed)):
-        if unit.result is not None:
-            groups.setdefault(unit.plan.method, []).append(Finished(unit, unit.result))
-    return groups
 
 
 def _check(units: Sequence[Unit], reference: str) -> None:

@@ -52,6 +52,15 @@ class Finished:
         return self.unit.plan.seed
 
 
+def finished_by_method(units: Sequence[Unit], reference: str) -> dict[str, list[Finished]]:
+    """Finished units by method, the reference first, each group in the order of its seeds."""
+    groups: dict[str, list[Finished]] = {}
+    for unit in sorted(units, key=lambda unit: (unit.plan.method != reference, unit.plan.seed)):
+        if unit.result is not None:
+            groups.setdefault(unit.plan.method, []).append(Finished(unit, unit.result))
+    return groups
+
+
 Reader = Callable[[Finished], dict[str, float]]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness.colours import colour_of
 from harness.compare.values import Comparison
-from harness.compare.views import TableView, detail_tables, summary_tables
+from harness.compare.views import TEXT_COLUMNS, TableView, detail_tables, summary_tables
 
 _OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
@@ -48,7 +48,7 @@ def details(comparison: Comparison) -> RenderableType:
 def _table(view: TableView, comparison: Comparison) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for index, column in enumerate(view.columns):
-        table.add_column(column, justify="left" if index == 0 or column in ("measure", "verdict") else "right")
+        table.add_column(column, justify="left" if index == 0 or column in TEXT_COLUMNS else "right")
     previous = None
     for row in view.rows:
         name = row[0] if row[0] != previous or view.columns[1] == "n" else ""

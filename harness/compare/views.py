@@ -11,10 +11,12 @@ from harness.compare.values import Comparison, Pair, Reached, Stage
 from harness.records import PHASES
 from harness.spaces import Margins
 
+TEXT_COLUMNS = frozenset({"measure", "verdict"})
+
 
 @dataclass(frozen=True)
 class TableView:
-    """First column: names, left-aligned; the rest are numbers."""
+    """First column: names, left-aligned as TEXT_COLUMNS are; the rest are numbers."""
 
     title: str
     caption: str

@@ -7,8 +7,10 @@ import pytest
 from harness import keys
 from harness.compare import Comparison, compare
 from harness.compare.measures import EPOCHS
+from harness.compare.sentences import cost_phrase
 from harness.errors import UserError
 from harness.records import Cost, Unit
+from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_space, make_units
 
 
@@ -114,8 +116,8 @@ def test_contaminated_time_gives_the_lead_to_tflop() -> None:
     assert comparison.contamination.found
     assert any("grid" in sign and "training step" in sign for sign in comparison.contamination.signs)
     assert comparison.sentences[0].startswith("ldn needs 3.9×")
-    assert "compute (TFLOP) than grid and ldn needs " in comparison.sentences[0]
-    assert "fewer epochs" in comparison.sentences[0]
+    assert " less compute (TFLOP) and 7.8× " in comparison.sentences[0]
+    assert " fewer epochs than grid; " in comparison.sentences[0]
     assert comparison.search.pairs[0].cost_ratios[EPOCHS].mean > 1
     assert "contaminated" in comparison.notes[0]
     assert not compare(make_units(("ldn", "grid", "asha"), range(3))).contamination.found
@@ -239,3 +241,12 @@ def test_the_checklist_answers_from_the_records() -> None:
     dirty = ENVIRONMENT.model_copy(update={"code": "abc+dirty"})
     units = make_units(("ldn",), range(2), environments={"ldn": dirty})
     assert compare(units).checklist[0].answer == "partly"
+
+
+def test_a_cost_that_the_seeds_do_not_settle_is_called_unclear() -> None:
+    unclear = Interval(mean=1.1, low=0.8, high=1.5, n=3)
+    phrase = cost_phrase("ldn", "asha", {"device time": unclear})
+    assert phrase == "ldn and asha do not differ clearly in device time (asha needs 1.1× (0.80–1.5) of ldn's)"
+    same = Interval(mean=2.0, low=None, high=None, n=3)
+    assert cost_phrase("ldn", "asha", {"device time": same}) == "ldn needs 2.0× less device time than asha"
+    assert cost_phrase("ldn", "asha", {}) == "no cost was recorded for ldn or asha"
