@@ -34,6 +34,8 @@ class Trajectory:
 
     def best_at(self, grid: Array) -> Array:
         """Mean incumbent over orders at each cost of `grid`; NaN until every order has one."""
+        if not self.best.size:
+            return np.full(len(grid), np.nan)
         values = np.empty((len(self.cost), len(grid)))
         for row, (cost, best) in enumerate(zip(self.cost, self.best, strict=True)):
             index = np.searchsorted(cost, grid, side="right") - 1

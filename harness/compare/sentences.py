@@ -64,12 +64,18 @@ def cost_phrase(reference: str, baseline: str, ratios: Mapping[str, Interval]) -
     return " and ".join(phrases) or f"no cost was recorded for {reference} or {baseline}"
 
 
-def amount(what: str, found: Interval) -> str:
-    """`6.1× (4.8–7.9) less device time`: the factor always above 1, the direction in words."""
+def as_said(what: str, found: Interval) -> tuple[Interval, str]:
+    """A ratio as people say it: always above 1, the direction in words: 6.1, "less device time"."""
     if found.mean >= 1:
-        return f"{ratio_with_ends(found)} {'fewer' if what == 'epochs' else 'less'} {what}"
+        return found, f"{'fewer' if what == 'epochs' else 'less'} {what}"
     low, high = (None if end is None else 1 / end for end in (found.high, found.low))
-    return f"{ratio_with_ends(Interval(mean=1 / found.mean, low=low, high=high, n=found.n))} more {what}"
+    return Interval(mean=1 / found.mean, low=low, high=high, n=found.n), f"more {what}"
+
+
+def amount(what: str, found: Interval) -> str:
+    """`6.1× (4.8–7.9) less device time`."""
+    factor, words = as_said(what, found)
+    return f"{ratio_with_ends(factor)} {words}"
 
 
 def straddles_one(found: Interval) -> bool:

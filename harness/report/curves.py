@@ -20,8 +20,8 @@ ByMethod = Mapping[str, Sequence[Finished]]
 
 def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
     ends = {method: [unit.result.cost.device_seconds for unit in units] for method, units in by_method.items()}
-    longest = max(max(costs) for costs in ends.values())
-    grid = np.geomspace(max(longest / 300, 1e-6), longest, GRID_POINTS)
+    longest = max(max(costs) for costs in ends.values()) or 1.0
+    grid = np.geomspace(longest / 300, longest, GRID_POINTS)
     curves = {method: _incumbents(units, grid) for method, units in by_method.items()}
     ours = by_method.get(comparison.reference, ())
     targets = [unit.result.val.log_likelihood - comparison.margins.log_likelihood for unit in ours]
@@ -49,7 +49,10 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
         axes.set_ylabel("best validation log-likelihood so far")
         legend_below(figure, axes)
 
-    finals = "; ".join(f"{method} ends at {plain(float(values[:, -1].mean()))}" for method, values in curves.items())
+    finals = "; ".join(
+        f"{method} ends at {plain(float(np.mean([unit.result.val.log_likelihood for unit in units])))}"
+        for method, units in by_method.items()
+    )
     return draw(
         "anytime",
         "How good, how soon",
@@ -69,7 +72,8 @@ def _incumbents(units: Sequence[Finished], grid: Array) -> Array:
 
 def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
     """The paper's figure 2, left: q(d) under the stand-alone networks' test log-likelihood. None without an LDN."""
-    ldn = [unit for units in by_method.values() for unit in units if _q(unit)]
+    learnt = [[unit for unit in units if _q(unit)] for units in by_method.values()]
+    ldn = next((units for units in learnt if units), [])  # the reference comes first
     if not ldn:
         return None
     q = np.array([_q(unit) for unit in ldn])
@@ -154,6 +158,8 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
         return None
     pair = (comparison.reference, "grid" if "grid" in others else others[0])
     pooled = {method: pooled_bins([unit.result.final.reliability for unit in by_method[method]]) for method in pair}
+    if not all(any(item.count for item in bins) for bins in pooled.values()):
+        return None
     eces = {method: float(np.mean([u.result.final.chosen.ece for u in by_method[method]])) for method in pair}
 
     def paint(figure: Figure) -> None:
@@ -172,8 +178,8 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
             total = sum(item.count for item in bins) or 1
             below.bar(centres, [100 * item.count / total for item in pooled[method]], width=width, color=colour)
         seen = [item.lower for method in pair for item in pooled[method] if item.count]
-        axes.set_xlim(min(seen, default=0.0), 1.0)
-        axes.set_ylim(max(0.0, min(seen, default=0.0) - 0.25), 1.02)
+        axes.set_xlim(min(seen), 1.0)
+        axes.set_ylim(max(0.0, min(seen) - 0.25), 1.02)
         axes.set_ylabel("accuracy in the bin")
         below.set_ylabel("% of samples")
         below.set_xlabel("confidence in the top class")

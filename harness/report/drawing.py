@@ -92,7 +92,7 @@ def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
     if log:
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
         low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0) if high < 10 * low else (1.0, 2.0, 5.0)))
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 10 * low else (1.0, 2.0, 5.0)))
         axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value, 3).removesuffix(".0").removesuffix(".00")))
 

@@ -8,7 +8,7 @@ from harness import keys
 from harness.colours import colour_of
 from harness.compare.measures import QUALITIES, finished_by_method
 from harness.compare.numbers import ratio_with_ends
-from harness.compare.sentences import COST_WORDS, amount, straddles_one
+from harness.compare.sentences import COST_WORDS, as_said, straddles_one
 from harness.compare.values import Comparison, Pair
 from harness.compare.views import TEXT_COLUMNS, TableView, detail_tables, summary_tables
 from harness.records import Unit
@@ -101,8 +101,9 @@ def _big_number(found: Interval | None, what: str) -> str:
         return ""
     if straddles_one(found):
         return f"<p class=big>≈ 1×</p><p class=what>{escape(what)}: no clear difference</p>"
-    factor, rest = amount(what, found).split(" ", 1)
-    return f"<p class=big>{escape(factor)}</p><p class=what>{escape(rest)}</p>"
+    factor, words = as_said(what, found)
+    number, _, ends = ratio_with_ends(factor).partition(" ")
+    return f"<p class=big>{number}</p><p class=what>{escape(words)} {ends}</p>"
 
 
 def _at_equal_quality(comparison: Comparison, baseline: str) -> str:
