@@ -1,4 +1,7 @@
-"""The report: complete, self-contained, the same bytes for the same records, and safe with users' text."""
+"""The report: complete, self-contained, the same bytes for the same records, and safe with users' text.
+
+A whole page takes about two seconds to draw, so tests of whole pages are marked slow.
+"""
 
 import re
 import subprocess
@@ -8,11 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from harness.compare import compare
-from harness.compare.measures import finished_by_method
 from harness.records import Unit
 from harness.report import build_report
+from harness.report.costs import cost_bars
 from harness.report.curves import pooled_bins
-from harness.report.figures import all_figures
 from harness.report.quality import pareto_front
 from harness.report.reproduce import commands_of, method_argument
 from tests.synthetic import ENVIRONMENT, make_units
@@ -63,6 +65,7 @@ def full() -> str:
     return report(make_units(seeds=range(3), refit=True))
 
 
+@pytest.mark.slow
 def test_it_shows_everything_in_order_with_the_verdict_first(full: str) -> None:
     page = parsed(full)
     sections = [
@@ -75,6 +78,7 @@ def test_it_shows_everything_in_order_with_the_verdict_first(full: str) -> None:
         assert sentence.replace("'", "&#x27;") in full
 
 
+@pytest.mark.slow
 def test_it_is_self_contained(full: str) -> None:
     page = parsed(full)
     assert "script" not in page.tags
@@ -88,6 +92,7 @@ def test_it_is_self_contained(full: str) -> None:
     assert "@import" not in full
 
 
+@pytest.mark.slow
 def test_ids_are_unique_and_references_resolve(full: str) -> None:
     page = parsed(full)
     assert len(page.ids) == len(set(page.ids))
@@ -96,21 +101,31 @@ def test_ids_are_unique_and_references_resolve(full: str) -> None:
     assert used | labelled <= set(page.ids)
 
 
-def test_every_figure_has_a_text_alternative_and_keeps_its_text() -> None:
-    units = make_units(seeds=range(3))
-    comparison = compare(units)
-    for drawing in all_figures(finished_by_method(units, "ldn"), comparison):
-        assert 'role="img"' in drawing.svg
-        assert len(drawing.description) > 30
-        assert "<title " in drawing.svg
-        assert "<desc " in drawing.svg
-        assert "<text" in drawing.svg
+@pytest.mark.slow
+def test_every_figure_has_a_text_alternative_and_keeps_its_text(full: str) -> None:
+    for name in FIGURES:
+        svg = full.split(f'<figure id="figure-{name}">')[1].split("</figure>")[0]
+        assert 'role="img"' in svg
+        for kind in ("title", "desc"):
+            (text,) = re.findall(rf'<{kind} id="{name}-{kind}">(.+?)</{kind}>', svg)
+            assert len(text) > 10
+        assert svg.count("<text") > 5
 
 
+def test_one_figure_by_itself() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(2)))
+    drawing = cost_bars(comparison)
+    assert "grid 17." in drawing.description
+    assert ">ldn<" in drawing.svg
+    assert cost_bars(comparison) == drawing
+
+
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(full: str) -> None:
     assert report(make_units(seeds=range(3), refit=True)) == full
 
 
+@pytest.mark.slow
 def test_users_text_is_escaped_everywhere() -> None:
     nasty = "<script>alert(\"x\")</script> $a$ & 'b'"
     environment = ENVIRONMENT.model_copy(update={"machine": nasty})
@@ -121,6 +136,7 @@ def test_users_text_is_escaped_everywhere() -> None:
     assert "$a$" in html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("units", "missing"),
     [
@@ -139,6 +155,7 @@ def test_it_draws_what_the_records_can_fill(units: list[Unit], missing: set[str]
     assert found == FIGURES - missing
 
 
+@pytest.mark.slow
 def test_records_without_trials_are_named_not_fatal() -> None:
     units = make_units(("ldn", "grid"), range(2))
     units[1] = units[1].model_copy(update={"trials": ()})
@@ -146,6 +163,7 @@ def test_records_without_trials_are_named_not_fatal() -> None:
     assert "grid seed 0: its trials add up to 0" in html
 
 
+@pytest.mark.slow
 def test_withheld_verdicts_and_warnings_stand_at_the_top() -> None:
     other = ENVIRONMENT.model_copy(update={"torch": "2.12.0"})
     units = make_units(("ldn", "grid"), range(3), environments={"grid": other}, unfinished=[("grid", 2)])
@@ -188,6 +206,7 @@ def test_pooled_bins_weigh_by_count() -> None:
     assert pooled_bins([]) == []
 
 
+@pytest.mark.slow
 def test_comparison_and_report_load_neither_ray_nor_mlflow_nor_torch() -> None:
     code = (
         "import sys, harness.compare.render, harness.report\n"
