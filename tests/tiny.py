@@ -40,9 +40,7 @@ def config(
 
 
 def conv_config(kind: str = "ldn", depth: int = 3, head_bn: str = "per_depth", **more: Any) -> TrialConfig:
-    return config(
-        kind, depth, data={"kind": "digits", "as_images": True}, network={**CONV, "head_bn": head_bn}, **more
-    )
+    return config(kind, depth, data={"kind": "digits", "as_images": True}, network={**CONV, "head_bn": head_bn}, **more)
 
 
 def spirals(config: TrialConfig) -> TrainingData:

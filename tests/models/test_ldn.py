@@ -212,7 +212,7 @@ def test_pruned_network_predicts_by_the_formula(trial: TrialConfig) -> None:
 
 @pytest.mark.parametrize("trial", BACKBONES)
 def test_pruning_removes_blocks_and_leaves_the_full_network_alone(trial: TrialConfig) -> None:
-    network, (x, _) = used_network(trial, data_for(trial)), _rows(trial)
+    network = used_network(trial, data_for(trial))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
 
     def size(module: nn.Module) -> int:
