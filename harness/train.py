@@ -155,15 +155,18 @@ class _Trial:
 
     def validate(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """Mean validation log-likelihood of the predictive distribution and its other measures."""
-        log_probs = predict(self.network, rows, val_rows)
-        self.val_samples += len(val_rows)
-        if not bool(log_probs.isfinite().all()):
-            raise TrialFailed(f"a validation prediction became non-finite in epoch {self.epoch}")
-        self.val = measure(log_probs, rows.y[val_rows])
+        self.val = self._measured(rows, val_rows)
         if isinstance(self.network, LearntDepthNet):
             self.depths.append((self.epoch, choose_depth(_q(self.network), self.config.posterior.rule)))
         if self.config.training.monitor == "val_objective":
             self._keep_if_better(self.val.log_likelihood)
+
+    def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
+        log_probs = predict(self.network, rows, val_rows)
+        self.val_samples += len(val_rows)
+        if not bool(log_probs.isfinite().all()):
+            raise TrialFailed(f"a validation prediction became non-finite in epoch {self.epoch}")
+        return measure(log_probs, rows.y[val_rows])
 
     def _keep_if_better(self, value: float) -> None:
         best = self.best
@@ -181,9 +184,7 @@ class _Trial:
         """The best parameters become the network's. Where training was monitored they are validated once more."""
         torch._foreach_copy_(list(self.network.state_dict().values()), self.best.state)
         if self.config.training.monitor == "train_objective":
-            log_probs = predict(self.network, rows, val_rows)
-            self.val_samples += len(val_rows)
-            self.best.val = measure(log_probs, rows.y[val_rows])
+            self.best.val = self._measured(rows, val_rows)
 
     def progress(
         self,
