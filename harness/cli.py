@@ -143,7 +143,7 @@ class _progress_bar:  # noqa: N801 - used like a function
     def __init__(self, max_epochs: int, shown: bool) -> None:
         columns = (TextColumn("epoch"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.description}"))
         stderr = Console(stderr=True)
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown)
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=stderr, transient=True, disable=not shown)
         self._task = self._bar.add_task("", total=max_epochs)
 
     def __enter__(self) -> Callable[[Any], None]:

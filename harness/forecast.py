@@ -52,11 +52,12 @@ def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[TrialKind, 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows, train_rows, _ = on_device(data, device)
     batches = mini_batches(train_rows, space.training.batch_size, torch_generator(0, "order"))
-    lines = {}
-    for kind in ("ldn", "ddn"):
+    lines: dict[TrialKind, np.poly1d] = {}
+    kinds: tuple[TrialKind, ...] = ("ldn", "ddn")
+    for kind in kinds:
         measured = []
         for depth in depths:
-            config = TrialConfig.of(space, kind, depth, 0)  # type: ignore[arg-type]
+            config = TrialConfig.of(space, kind, depth, 0)
             network = build_network(config, data.sample_shape, data.n_classes).to(device).train()
             optimiser = torch.optim.SGD(network.parameters(), space.training.lr, fused=True)
             times = []
@@ -71,4 +72,4 @@ def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[TrialKind, 
                 times.append(time.perf_counter() - began)
             measured.append(statistics.median(times[WARM_UP_STEPS:]) * len(batches))
         lines[kind] = np.poly1d(np.polyfit(depths, measured, deg=min(1, len(depths) - 1)))
-    return lines  # type: ignore[return-value]
+    return lines
