@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.models import build_network
 from harness.records import PHASES, Cost, TrialConfig
+from harness.spaces import PosteriorSettings, UniformPrior
 
 
 class Ledger:
@@ -72,10 +73,18 @@ def flop_per_sample(config: TrialConfig, sample_shape: tuple[int, ...], n_classe
 
     Every block is like every other, so the count is affine in depth: two shallow networks give it exactly.
     """
-    shallow = config.model_copy(update={"depth": 1, "seed": 0})
-    deeper = config.model_copy(update={"depth": 2, "seed": 0})
-    at_one = _counted_flop(shallow, sample_shape, n_classes, train)
-    per_block = _counted_flop(deeper, sample_shape, n_classes, train) - at_one
+    # What the count does not depend on is made equal; a prior given as a list would fit the full depth only.
+    any_prior = PosteriorSettings(prior=UniformPrior(kind="uniform"), rule="argmax")
+    at_one, at_two = (
+        _counted_flop(
+            config.model_copy(update={"depth": depth, "seed": 0, "posterior": any_prior}),
+            sample_shape,
+            n_classes,
+            train,
+        )
+        for depth in (1, 2)
+    )
+    per_block = at_two - at_one
     return at_one + (config.depth - 1) * per_block
 
 

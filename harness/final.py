@@ -99,7 +99,8 @@ def posterior_gap(network: LearntDepthNet, rows: DeviceRows, train_rows: Tensor)
         )
         assert isinstance(per_depth, Tensor)
         log_exact, log_evidence = exact_posterior(per_depth, network.posterior.log_beta)
-        log_q = network.posterior.log_q().double()
+        # Normalised in float64: an error of 1e-7 in Σ q times a log-likelihood of -1e5 would show in the gap.
+        log_q = torch.log_softmax(network.posterior.logits.double(), dim=0)
         elbo = float((log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)).sum())
     return log_evidence - elbo, int(log_exact.argmax())
 

@@ -184,7 +184,7 @@ class _Task:
                 raise UserError(f"the checkpoint of {unit} {trial} is gone from {self.checkpoints.root}")
             return best_network(path, config, data, self.device)
 
-        network = load(self.config["trial"], self.trial, self.data)
+        network = load(self.config["chosen"], self.trial, self.data)
         others: dict[int, FixedDepthNet] = {
             depth: load(trial, self.trial.model_copy(update={"depth": depth}), self.data)
             for trial, depth in self.config["others"]

@@ -23,6 +23,9 @@ def depth_distribution(space: SearchSpace) -> dict[str, BaseDistribution]:
     return {"depth": IntDistribution(depths[0], depths[-1], step=space.depth.step)}
 
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # a line per trial would break the live table
+
+
 class OptunaTpe(SearchMethod):
     """TPE suggests `budget.trials` depths from the results so far, each trained in full. Stops no trial early.
 

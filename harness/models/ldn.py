@@ -33,7 +33,8 @@ class LearntDepthNet(nn.Module):
 
     def pruned(self, depth: int) -> "LearntDepthNet":
         """Without the blocks after `depth`; their probability moves to `depth`. A network of its own."""
-        return copy.deepcopy(LearntDepthNet(self.backbone.pruned(depth), self.posterior.pruned(depth)))
+        pruned = copy.deepcopy(LearntDepthNet(self.backbone.pruned(depth), self.posterior.pruned(depth)))
+        return pruned.train(self.training)
 
 
 def log_probs_of(log_probs: Tensor, y: Tensor) -> Tensor:

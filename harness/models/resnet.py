@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from harness.errors import UserError
 from harness.spaces import Convolutional, FullyConnected, NetworkSettings
 
 
@@ -52,9 +53,21 @@ def build_backbone(
             blocks = [nn.Sequential(nn.Linear(w, w), nn.ReLU(), nn.BatchNorm1d(w)) for _ in range(n_blocks)]
             return Backbone(stem, blocks, nn.Linear(w, n_classes), n_heads)
         case Convolutional(channels=c, bottleneck=b):
+            _check_image(sample_shape)
             stem = nn.Sequential(nn.Conv2d(sample_shape[0], c, kernel_size=5), nn.AvgPool2d(2))
             blocks = [_bottleneck(c, b) for _ in range(n_blocks)]
             return Backbone(stem, blocks, ConvHead(c, n_classes, n_heads, settings.head_bn), n_heads)
+
+
+def _check_image(sample_shape: tuple[int, ...]) -> None:
+    if len(sample_shape) != 3:
+        raise UserError(
+            f"network.kind conv needs images; this data set's samples are {math.prod(sample_shape)} features without "
+            "a shape, use network.kind fc"
+        )
+    _, height, width = sample_shape
+    if min(height, width) < 6:  # the 5×5 convolution and the 2×2 pool leave nothing of a smaller one
+        raise UserError(f"network.kind conv needs images of at least 6×6 pixels; got {height}×{width}")
 
 
 def _bottleneck(channels: int, bottleneck: int) -> nn.Sequential:
@@ -114,20 +127,22 @@ class StackedBatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (K, N, C)
         k, n, c = x.shape
         flat = x.transpose(0, 1).reshape(n, k * c)
-        if self.training and self.mode == "shared":
-            # Momentum 1 makes these the batch's own statistics, to be merged into the one set below.
-            mean, var, momentum = x.new_zeros(k * c), x.new_ones(k * c), 1.0
-        else:  # with a row per depth these are views of the buffers, which batch_norm updates in place
-            mean = self.running_mean.expand(k, c).reshape(k * c)
-            var = self.running_var.expand(k, c).reshape(k * c)
-            momentum = self.momentum
+        fresh = self.training and self.mode == "shared"
+        # Per depth, `mean` and `var` are views of the buffers, which batch_norm itself moves on in training.
+        mean = x.new_zeros(k * c) if fresh else self.running_mean.expand(k, c).reshape(k * c)
+        var = x.new_ones(k * c) if fresh else self.running_var.expand(k, c).reshape(k * c)
+        momentum = 1.0 if fresh else self.momentum  # 1: what comes back are the batches' own statistics
         out = F.batch_norm(flat, mean, var, self.weight.repeat(k), self.bias.repeat(k), self.training, momentum)
-        if self.training and self.mode == "shared":
-            decay = (1 - self.momentum) ** torch.arange(k - 1, -1, -1, device=x.device, dtype=x.dtype)
-            for running, batch in ((self.running_mean, mean), (self.running_var, var)):
-                merged = self.momentum * (decay[:, None] * batch.view(k, c)).sum(0)
-                running.mul_((1 - self.momentum) ** k).add_(merged)
+        if fresh:
+            self._update_shared(mean.view(k, c), var.view(k, c))
         return out.view(n, k, c).transpose(0, 1)
+
+    def _update_shared(self, mean: Tensor, var: Tensor) -> None:
+        """What K updates in a row would leave: (1−m)^K · running + m · Σ_k (1−m)^(K−1−k) · batch_k."""
+        k = len(mean)
+        decay = (1 - self.momentum) ** torch.arange(k - 1, -1, -1, device=mean.device, dtype=mean.dtype)
+        for running, batch in ((self.running_mean, mean), (self.running_var, var)):
+            running.mul_((1 - self.momentum) ** k).add_(self.momentum * (decay[:, None] * batch).sum(0))
 
     def pruned(self, depth: int) -> "StackedBatchNorm":
         """The statistics of depths 0…`depth`; scale and shift stay the same tensors."""
