@@ -15,9 +15,7 @@ CORE = ("models", "data", "train", "evaluate", "cost", "final", "trial", "spaces
 
 def _sources(*names: str) -> list[Path]:
     """The files of the named modules and packages below harness/."""
-    files = [path for name in names for path in ([*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py")])]
-    assert files, names
-    return files
+    return [path for name in names for path in (*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py"))]
 
 
 def _imports(path: Path) -> set[str]:
@@ -42,6 +40,10 @@ def _named(path: Path, name: str) -> bool:
     )
 
 
+def test_the_core_is_where_it_is_looked_for() -> None:
+    assert [name for name in CORE if not _sources(name)] == []
+
+
 @pytest.mark.parametrize("path", _sources(*CORE), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_knows_neither_ray_nor_mlflow(path: Path) -> None:
     assert not _packages(path) & {"ray", "mlflow", "optuna"}
@@ -61,10 +63,7 @@ def test_only_the_tracking_imports_mlflow() -> None:
 
 def test_compare_and_report_read_records_only() -> None:
     trainers = {"harness.train", "harness.models", "harness.data", "harness.runner", "harness.trial", "harness.final"}
-    files = [
-        path for name in ("compare", "report") for path in [*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py")]
-    ]
-    for path in files:
+    for path in _sources("compare", "report"):
         assert not {name for name in _imports(path) if any(name == t or name.startswith(f"{t}.") for t in trainers)}
         assert "torch" not in _packages(path)
 
