@@ -2,10 +2,10 @@
 
 import contextlib
 import fcntl
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from harness.errors import UserError
 
@@ -24,10 +24,9 @@ def check_uri(uri: str) -> str:
     return uri
 
 
-def shown(uri: str) -> str:
-    """The address without a user name or password, for messages."""
-    parts = urlsplit(uri)
-    return uri.replace(f"{parts.netloc.rpartition('@')[0]}@", "", 1) if "@" in parts.netloc else uri
+def shown(text: str) -> str:
+    """An address, or a message that holds one, without the user name and password in it."""
+    return re.sub(r"//[^/\s@]+@", "//", text)
 
 
 def sqlite_file(uri: str) -> Path | None:

@@ -16,27 +16,25 @@ from typing import Any
 from mlflow import MlflowClient
 
 from harness import keys
+from harness.tracking.store import exclusive
 
 log = logging.getLogger(__name__)
 
 TAG_PREFIX = "mlflow.sharedViewState."
-COLUMNS = (
-    *(f"params.`{name}`" for name in ("search", "seed")),
-    *(
-        f"metrics.`{key}`"
-        for key in (
-            keys.COST_DEVICE_SECONDS,
-            keys.TEST_ACCURACY,
-            keys.TEST_LOG_LIKELIHOOD,
-            keys.D_OPT,
-            keys.TEST_ECE,
-            keys.TEST_BRIER,
-            keys.COST_TFLOP,
-            keys.COST_TRAIN_SECONDS,
-            keys.TRIALS,
-            keys.WALL_SECONDS,
-        )
-    ),
+COLUMNS = tuple(
+    f"metrics.`{key}`"
+    for key in (
+        keys.COST_DEVICE_SECONDS,
+        keys.TEST_ACCURACY,
+        keys.TEST_LOG_LIKELIHOOD,
+        keys.D_OPT,
+        keys.TEST_ECE,
+        keys.TEST_BRIER,
+        keys.TRIALS,
+        keys.COST_TFLOP,
+        keys.COST_TRAIN_SECONDS,
+        keys.WALL_SECONDS,
+    )
 )
 
 
@@ -46,11 +44,12 @@ class View:
     name: str
     state: Mapping[str, Any]
 
-    def link(self, server: str, experiment_id: str) -> str:
-        """Charts beside the table. Any other facet in the address would keep the view from applying."""
+    def link(self, server: str, experiment_id: str, charts: bool = True) -> str:
+        """Charts beside the list of runs, or the table. More in the address would keep the view from applying."""
+        mode = "&compareRunsMode=CHART" if charts else ""
         return (
-            f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
-            f"&compareRunsMode=CHART&viewStateShareKey={self.id}"
+            f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs?workflowType=machine_learning{mode}"
+            f"&viewStateShareKey={self.id}"
         )
 
 
@@ -67,12 +66,15 @@ def write_views(client: MlflowClient, experiment_id: str) -> None:
         log.debug("preset views could not be written", exc_info=True)
 
 
-def links(client: MlflowClient, server: str, space: str) -> dict[str, str]:
-    """What to open for a space, name → address; empty when MLflow does not know the space."""
+def links(uri: str, server: str, space: str) -> dict[str, str]:
+    """What to open at `server`, which shows `uri`: name → address; empty when MLflow does not know the space."""
+    with exclusive(uri):
+        client = MlflowClient(uri, registry_uri=uri)
     experiment = client.get_experiment_by_name(space)
     if experiment is None:
         return {}
     found = {view.name: view.link(server, experiment.experiment_id) for view in VIEWS}
+    found["Table"] = VIEWS[0].link(server, experiment.experiment_id, charts=False)
     reports = client.search_runs(
         [experiment.experiment_id], f"tags.{keys.TAG_KIND} = '{keys.KIND_REPORT}'", max_results=1
     )
@@ -88,15 +90,15 @@ def _packed(state: Mapping[str, Any]) -> str:
 
 # --- charts -------------------------------------------------------------------------------------------------------
 
-_ANSWER, _DEPTH, _COST = "answer", "depth", "cost"  # sections
+_QUALITY, _ANYTIME, _COST, _DEPTH, _ALL = "quality", "anytime", "cost", "depth", "all"  # sections
 
 
-def _card(kind: str, section: str, title: str, **settings: Any) -> dict[str, Any]:
+def _card(kind: str, section: str, **settings: Any) -> dict[str, Any]:
+    shown = settings.get("metricKey") or settings.get("yaxis", {}).get("key", kind)
     return {
-        "uuid": f"{section}-{title}",
+        "uuid": f"{section}-{shown}",
         "type": kind,
         "metricSectionId": section,
-        "displayName": title,
         "runsCountToCompare": 100,
         "deleted": False,
         "isGenerated": False,
@@ -104,54 +106,67 @@ def _card(kind: str, section: str, title: str, **settings: Any) -> dict[str, Any
     }
 
 
-def _scatter(section: str, title: str, x: str, y: str) -> dict[str, Any]:
-    axes = {name: {"key": key, "type": "METRIC"} for name, key in (("xaxis", x), ("yaxis", y))}
-    return _card("SCATTER", section, title, **axes)
+def _scatter(section: str, x: str, y: str) -> dict[str, Any]:
+    return _card("SCATTER", section, xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
 
 
-def _line(section: str, title: str, metric: str, x_scale: str) -> dict[str, Any]:
+def _line(section: str, metric: str, x_scale: str = "linear") -> dict[str, Any]:
     return _card(
         "LINE",
         section,
-        title,
         metricKey=metric,
         selectedMetricKeys=[metric],
         xAxisKey="step",
-        useGlobalXaxisKey=False,
+        selectedXAxisMetricKey="",
         xAxisScaleType=x_scale,
         scaleType="linear",
-        lineSmoothness=0,
-        useGlobalLineSmoothing=False,
-        displayPoints=False,
-        selectedXAxisMetricKey="",
         range={},
-        yAxisKey="metric",
-        yAxisExpressions=[],
+        lineSmoothness=0,
+        useGlobalXaxisKey=False,
+        useGlobalLineSmoothing=False,
     )
 
 
-def _bar(section: str, title: str, metric: str) -> dict[str, Any]:
-    return _card("BAR", section, title, metricKey=metric)
+def _bar(section: str, metric: str) -> dict[str, Any]:
+    return _card("BAR", section, metricKey=metric)
+
+
+def _table(section: str) -> dict[str, Any]:
+    """All measures, a column per run or group."""
+    return _card(
+        "DIFFERENCE",
+        section,
+        compareGroups=["Model metrics"],
+        chartName="All measures",
+        showChangeFromBaseline=False,
+        showDifferencesOnly=False,
+        baselineColumnUuid="",
+    )
+
+
+def _section(uuid: str, name: str, columns: int, height: int) -> dict[str, Any]:
+    shape = {"columns": columns, "cardHeight": height}
+    return {"uuid": uuid, "name": name, "display": True, "isReordered": True, "isGenerated": False} | shape
 
 
 _CHARTS = [
-    _scatter(_ANSWER, "Accuracy against cost", keys.COST_DEVICE_SECONDS, keys.TEST_ACCURACY),
-    _scatter(_ANSWER, "Log-likelihood against cost", keys.COST_DEVICE_SECONDS, keys.TEST_LOG_LIKELIHOOD),
-    _line(_ANSWER, "Anytime: best so far against device-milliseconds", keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
-    _bar(_COST, "Cost in device-seconds", keys.COST_DEVICE_SECONDS),
-    _bar(_COST, "Cost in TFLOP", keys.COST_TFLOP),
-    _bar(_COST, "Trials", keys.TRIALS),
-    _bar(_DEPTH, "Chosen depth", keys.D_OPT),
-    _line(_DEPTH, "Learnt probability of each depth", keys.DEPTH_POSTERIOR, "linear"),
-    _line(_DEPTH, "Test log-likelihood of each depth", keys.DEPTH_TEST_LOG_LIKELIHOOD, "linear"),
+    _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_ACCURACY),
+    _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_LOG_LIKELIHOOD),
+    _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
+    _table(_ALL),
+    _bar(_COST, keys.COST_DEVICE_SECONDS),
+    _bar(_COST, keys.COST_TFLOP),
+    _bar(_COST, keys.TRIALS),
+    _bar(_DEPTH, keys.D_OPT),
+    _line(_DEPTH, keys.DEPTH_POSTERIOR),
+    _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
 ]
 _SECTIONS = [
-    {"uuid": uuid, "name": name, "display": True, "isReordered": True, "deleted": False, "isGenerated": False}
-    for uuid, name in (
-        (_ANSWER, "Is one-shot cheaper, and does it cost quality?"),
-        (_COST, "Cost"),
-        (_DEPTH, "Depth"),
-    )
+    _section(_QUALITY, "Quality against cost", 2, 380),
+    _section(_ANYTIME, "Best so far (step = device-ms)", 1, 380),
+    _section(_ALL, "All measures", 1, 560),
+    _section(_COST, "Cost", 3, 360),
+    _section(_DEPTH, "Depth (step = depth)", 3, 360),
 ]
 _STATE = {
     "searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'",
@@ -162,6 +177,8 @@ _STATE = {
     "modelVersionFilter": "All Runs",
     "datasetsFilter": [],
     "selectedColumns": list(COLUMNS),
+    "columnOrder": list(COLUMNS),
+    "columnWidths": {column: max(80, 7 * len(column) - 35) for column in COLUMNS},
     "compareRunCharts": _CHARTS,
     "compareRunSections": _SECTIONS,
     "isAccordionReordered": True,
@@ -169,18 +186,10 @@ _STATE = {
     "hideEmptyCharts": True,
     "groupBy": None,
 }
+# By the tag, not the param of the same name: MLflow colours a group by a hash of "tag.search.<method>", and with
+# "param.search." it gives ldn and random_search the same blue.
+_BY_METHOD = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": keys.TAG_SEARCH}]}
 VIEWS = (
     View("one-shot-vs-search", "One-shot vs search", _STATE),
-    View(
-        "mean-over-seeds",
-        "Mean over seeds",
-        _STATE
-        | {
-            "groupBy": {
-                "aggregateFunction": "average",
-                "groupByKeys": [{"mode": "param", "groupByData": "search"}],
-            },
-            "useGroupedValuesInCharts": True,
-        },
-    ),
+    View("mean-over-seeds", "Mean over seeds", _STATE | {"groupBy": _BY_METHOD, "useGroupedValuesInCharts": True}),
 )

@@ -15,13 +15,15 @@ from mlflow.exceptions import MlflowException
 from harness import keys
 from harness.records import Unit
 from harness.spaces import SearchSpace
+from harness.tracking import models
 from harness.tracking.content import RunContent, search_content, trial_content, unit_key
-from harness.tracking.models import Winner, log_winner
+from harness.tracking.models import Winner
 from harness.tracking.notes import experiment_note
 from harness.tracking.store import check_uri, exclusive, shown, sqlite_file
 from harness.tracking.views import write_views
 
 log = logging.getLogger(__name__)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # an outage is told once, by us
 T = TypeVar("T")
 
 
@@ -71,9 +73,8 @@ class Tracker:
             with exclusive(self.uri):
                 return work()
         except Exception as error:  # whatever a server, a driver or a disk comes up with: the study matters more
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
             self.warning = (
-                f"MLflow at {shown(self.uri)} could not be written ({reason}); the results are safe on disk, "
+                f"MLflow at {shown(self.uri)} could not be written ({_in_short(error)}); the results are safe on disk, "
                 "and `harness sync` completes MLflow later."
             )
             log.warning(self.warning)
@@ -148,7 +149,7 @@ class Tracker:
                 continue
             twin = found.setdefault(own_key, run)
             if twin is not run:
-                found[own_key], surplus = sorted((twin, run), key=lambda each: str(each.info.run_id))
+                found[own_key], surplus = sorted((twin, run), key=_fuller_first)
                 self.client.delete_run(surplus.info.run_id)
         return found
 
@@ -194,10 +195,17 @@ class Tracker:
     def _log_winner(self, unit: Unit, parent: Run, winner: Callable[[Unit], Winner | None] | None) -> bool:
         if winner is None or unit.result is None or keys.TAG_MODEL in parent.data.tags:
             return False
-        found = winner(unit)
-        if found is None:
-            return False
-        self._set_tags(parent, {keys.TAG_MODEL: log_winner(self.client, parent, found)})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            try:
+                found = winner(unit)
+                if found is None:
+                    return False
+                models.save(found, path)
+            except Exception as error:  # a network that cannot be traced: MLflow itself is well, so go on with it
+                log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error))
+                return False
+            self._set_tags(parent, {keys.TAG_MODEL: models.upload(self.client, parent, path)})
         return True
 
     # --- report ---------------------------------------------------------------------------------------------------
@@ -238,6 +246,15 @@ def _shows(run: Run, content: RunContent) -> bool:
         and run.info.status == content.status
         and run.data.tags.get(keys.TAG_UNIT_KEY) == content.key
     )
+
+
+def _fuller_first(run: Run) -> tuple[bool, int, str]:
+    """Two writers that see the same two runs keep the same one."""
+    return run.info.status == "RUNNING", -len(run.data.metrics), str(run.info.run_id)
+
+
+def _in_short(error: Exception) -> str:
+    return shown(" ".join(str(error).split()))[:200] or type(error).__name__
 
 
 def _pattern(key: str) -> str:
