@@ -1,21 +1,31 @@
-"""One colour per search method, in MLflow and in the report alike: Okabe and Ito's, safe for colour-blind readers."""
+"""One colour per method, the same in the terminal, the report and MLflow; safe for colour-blind readers."""
 
 import hashlib
 from typing import Final
 
-_KNOWN: Final[dict[str, str]] = {
-    "ldn": "#D55E00",
-    "grid": "#0072B2",
-    "random_search": "#56B4E9",
-    "optuna_tpe": "#009E73",
-    "asha": "#E69F00",
-    "optuna_asha": "#CC79A7",
-    "golden_section": "#999999",
+# Okabe & Ito's palette; its yellow is left out, too pale for lines on white.
+BLUE: Final = "#0072B2"
+VERMILION: Final = "#D55E00"
+GREEN: Final = "#009E73"
+PURPLE: Final = "#CC79A7"
+ORANGE: Final = "#E69F00"
+SKY: Final = "#56B4E9"
+
+METHOD_COLOURS: Final[dict[str, str]] = {
+    "ldn": VERMILION,
+    "grid": BLUE,
+    "random_search": GREEN,
+    "optuna_tpe": PURPLE,
+    "asha": ORANGE,
+    "optuna_asha": SKY,
+    "golden_section": "#8C6D31",
 }
-_OTHERS: Final = tuple(colour for method, colour in _KNOWN.items() if method != "ldn")  # the LDN's stays its own
+# Shades for methods of users' own: apart from the above in lightness, so they differ without colour vision too.
+OTHER_COLOURS: Final = ("#000000", "#777777", "#00425F", "#7A3600", "#005C43", "#7D3A5D")
 
 
 def colour_of(method: str) -> str:
-    """A method's colour as `#RRGGBB`; one we do not know gets the same one every time, by its name's hash."""
-    digest = hashlib.sha256(method.encode()).digest()
-    return _KNOWN.get(method) or _OTHERS[digest[0] % len(_OTHERS)]
+    """`#rrggbb`. A method of a user's own gets one by its name: stable over runs and machines."""
+    if method in METHOD_COLOURS:
+        return METHOD_COLOURS[method]
+    return OTHER_COLOURS[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_COLOURS)]

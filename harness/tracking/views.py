@@ -90,7 +90,7 @@ def _packed(state: Mapping[str, Any]) -> str:
 
 # --- charts -------------------------------------------------------------------------------------------------------
 
-_QUALITY, _ANYTIME, _COST, _DEPTH, _ALL = "quality", "anytime", "cost", "depth", "all"  # sections
+_QUALITY, _ANYTIME, _COST, _DEPTH = "quality", "anytime", "cost", "depth"  # sections
 
 
 def _card(kind: str, section: str, **settings: Any) -> dict[str, Any]:
@@ -131,19 +131,6 @@ def _bar(section: str, metric: str) -> dict[str, Any]:
     return _card("BAR", section, metricKey=metric)
 
 
-def _table(section: str) -> dict[str, Any]:
-    """All measures, a column per run or group."""
-    return _card(
-        "DIFFERENCE",
-        section,
-        compareGroups=["Model metrics"],
-        chartName="All measures",
-        showChangeFromBaseline=False,
-        showDifferencesOnly=False,
-        baselineColumnUuid="",
-    )
-
-
 def _section(uuid: str, name: str, columns: int, height: int) -> dict[str, Any]:
     shape = {"columns": columns, "cardHeight": height}
     return {"uuid": uuid, "name": name, "display": True, "isReordered": True, "isGenerated": False} | shape
@@ -153,7 +140,6 @@ _CHARTS = [
     _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_ACCURACY),
     _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_LOG_LIKELIHOOD),
     _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
-    _table(_ALL),
     _bar(_COST, keys.COST_DEVICE_SECONDS),
     _bar(_COST, keys.COST_TFLOP),
     _bar(_COST, keys.TRIALS),
@@ -162,9 +148,8 @@ _CHARTS = [
     _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
 ]
 _SECTIONS = [
-    _section(_QUALITY, "Quality against cost", 2, 380),
-    _section(_ANYTIME, "Best so far (step = device-ms)", 1, 380),
-    _section(_ALL, "All measures", 1, 560),
+    _section(_QUALITY, "Quality against cost", 2, 360),
+    _section(_ANYTIME, "Best so far (step = device-ms)", 1, 360),
     _section(_COST, "Cost", 3, 360),
     _section(_DEPTH, "Depth (step = depth)", 3, 360),
 ]

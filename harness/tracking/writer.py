@@ -54,7 +54,7 @@ class Tracker:
         return self._guarded(lambda: self._experiment(space), None)
 
     def write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None = None) -> bool:
-        """Brings MLflow up to date with a unit; True when something had to be written.
+        """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
 
         `winner` gives the unit's model, None when there is none; it is asked only while that is not logged yet.
         """
@@ -117,6 +117,8 @@ class Tracker:
     # --- units ----------------------------------------------------------------------------------------------------
 
     def _write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None) -> bool:
+        if not unit.trials:
+            return False
         experiment_id = self._experiment(unit.plan.space)
         content = search_content(unit)
         known = self._runs_of(experiment_id, unit_key(unit))
@@ -134,8 +136,7 @@ class Tracker:
                 self._fill(self._open(experiment_id, child_content, child, below), child_content)
         for orphan in known.values():  # a trial that the records no longer know
             self._supersede(orphan)
-        if unit.trials:
-            self.client.log_inputs(parent.info.run_id, datasets=_datasets(unit))
+        self.client.log_inputs(parent.info.run_id, datasets=_datasets(unit))
         self._fill(parent, content)
         self._log_winner(unit, parent, winner)
         return True

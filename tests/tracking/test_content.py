@@ -5,7 +5,7 @@ import pytest
 from harness import keys
 from harness.colours import colour_of
 from harness.records import CurvePoint, Unit
-from harness.tracking.content import RunContent, rounded, search_content, thinned, trial_content
+from harness.tracking.content import COST_GRID_MS, RunContent, rounded, search_content, thinned, trial_content
 from tests.synthetic import make_space, make_units
 
 
@@ -125,6 +125,21 @@ def test_the_posterior_is_logged_by_depth() -> None:
     assert posterior
     assert list(q) == list(range(len(posterior.q)))
     assert sum(q.values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_anytime_curves_of_all_searches_share_their_steps() -> None:
+    units = make_units(seeds=range(2))
+    curves = [values_of(search_content(unit), keys.ANYTIME_VAL_LOG_LIKELIHOOD) for unit in units]
+    for unit, curve in zip(units, curves, strict=True):
+        assert unit.result
+        steps = list(curve)
+        first = COST_GRID_MS.index(steps[0])
+        assert steps == COST_GRID_MS[first : first + len(steps)]
+        assert steps[-2] <= 1000 * unit.result.cost.device_seconds <= steps[-1]
+        values = list(curve.values())
+        assert values == sorted(values)
+        assert values[-1] == pytest.approx(max(t.val.log_likelihood for t in unit.trials if t.val), abs=1e-3)
+    assert len({step for curve in curves for step in curve}) < 0.5 * sum(map(len, curves))
 
 
 def test_rounded_keeps_four_significant_digits() -> None:

@@ -5,39 +5,46 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from harness import keys
+from harness.models import LearntDepthNet, build_network
+from harness.records import TrialConfig
 from harness.tracking.models import Winner
 from harness.tracking.writer import sync
-from tests.synthetic import make_units
+from tests.synthetic import make_space, make_units
 from tests.tracking.test_writer import SMALL, assert_complete, runs_of
 
 
-class Network(nn.Module):
-    """A small residual net with batch statistics: in training mode its answers would depend on the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Linear(2, 8)
-        self.block = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.BatchNorm1d(8))
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.stem(x)
-        return torch.log_softmax(self.head(hidden + self.block(hidden)), dim=-1)
+def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> LearntDepthNet:
+    """A learnt-depth network pruned to depth 2, its running statistics and q moved away from their start."""
+    space = make_space(network=network, depth={"min": 0, "max": 4})
+    built = build_network(TrialConfig.of(space, "ldn", 4, seed), sample_shape, n_classes=3)
+    assert isinstance(built, LearntDepthNet)
+    optimiser = torch.optim.SGD(built.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(3):
+        x, y = torch.randn(32, *sample_shape, generator=generator), torch.randint(3, (32,), generator=generator)
+        optimiser.zero_grad()
+        (-built.objective(x, y, n_train=32)).backward()
+        optimiser.step()
+    return built.pruned(2)
 
 
 @pytest.mark.slow
-def test_the_winner_loads_in_a_fresh_process_and_returns_log_probabilities(uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "shape"), [({"kind": "fc", "width": 8}, (2,)), ({"kind": "conv", "channels": 8}, (1, 8, 8))]
+)
+def test_the_winner_loads_in_a_fresh_process_and_returns_log_probabilities(
+    uri: str, tmp_path: Path, settings: dict[str, Any], shape: tuple[int, ...]
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    network = Network()
-    network(torch.randn(64, 2, generator=generator))  # moves the running statistics away from their start
-    units = make_units(["ldn", "random_search"], [0], space=SMALL)
-    example = torch.randn(4, 2, generator=generator)
+    network = trained_a_little(settings, shape, seed=0)
+    units = make_units(["ldn"], [0], space=SMALL)
+    example = torch.randn(4, *shape, generator=generator)
     for _ in range(2):
         assert sync(units, uri, lambda unit: Winner(network, example)).warning is None
     assert_complete(uri, units)
@@ -54,7 +61,7 @@ by_run = mlflow.pytorch.load_model(sys.argv[4])(x)
 assert not any(name.startswith("harness") for name in sys.modules)
 print(json.dumps([by_torch.tolist(), by_pyfunc.tolist(), by_run.tolist()]))
 """
-    x = torch.randn(7, 2, generator=generator)  # another batch size than the example's
+    x = torch.randn(7, *shape, generator=generator)  # another batch size than the example's
     by_run = f"runs:/{parent.info.run_id}/winner"
     done = subprocess.run(
         [sys.executable, "-c", script, uri, parent.data.tags[keys.TAG_MODEL], json.dumps(x.tolist()), by_run],
