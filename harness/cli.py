@@ -2,6 +2,7 @@
 
 import os
 import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,7 @@ def run(
     from harness import runner
     from harness.methods import parse_methods
     from harness.progress import live_table
+    from harness.tracking.background import BackgroundTracker
 
     run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
     units = runner.make_units(space, parse_methods(methods), seed_list, run_options)
@@ -226,13 +228,23 @@ def run(
 
         console.print(forecast(units, data_dir))
         return
-    outcome = runner.run_study(units, run_options, show=lambda study: live_table(study, console))
+    uri = _tracking_uri(tracking_uri, run_options.out)
+    tracker = BackgroundTracker(uri, run_options.out)
+    outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
+    warning = tracker.close()
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
     if outcome.interrupted:
         raise UserError("stopped; finished trials and checkpoints are kept: the same command continues")
     for unit in outcome.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
     if outcome.results:
-        _show_comparison(run_options.out, space.name, "ldn", "table", brief=True)
+        reference = "ldn" if any(result.method == "ldn" for result in outcome.results) else outcome.results[0].method
+        _show_comparison(run_options.out, space.name, reference, "table", brief=True)
+        path = _write_report(run_options.out, space.name, reference)
+        if not warning:
+            _log_report(uri, run_options.out, space.name)
+        console.print(f"report: {path}\nMLflow: harness ui {space.name} --out {run_options.out}", soft_wrap=True)
     if outcome.failures:
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
@@ -250,6 +262,72 @@ def _parse_seeds(text: str) -> list[int]:
         if seeds.count(seed) > 1:
             raise UserError(f"seed {seed} is given twice")
     return seeds
+
+
+def _tracking_uri(given: str | None, folder: Path) -> str:
+    from harness.tracking.background import default_uri
+
+    return given or default_uri(folder)
+
+
+def _log_report(uri: str, folder: Path, space: str) -> None:
+    from harness.tracking.writer import Tracker
+
+    html = (folder / space / "report.html").read_text(encoding="utf-8")
+    Tracker(uri).log_report(_read(folder, space)[0].plan.space, html)
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@results_option
+@tracking_option
+def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
+    """Write what MLflow lacks of the results; running it again changes nothing."""
+    from harness.tracking.winners import winner_in
+    from harness.tracking.writer import sync as sync_units
+
+    uri = _tracking_uri(tracking_uri, out)
+    for space in _spaces_in(out, space_names):
+        done = sync_units([unit for unit in _read(out, space) if unit.result], uri, winner_in(out))
+        if done.warning:
+            raise UserError(done.warning)
+        if (out / space / "report.html").exists():
+            _log_report(uri, out, space)
+        console.print(f"{space}: {done.written} searches written, {done.unchanged} were there already")
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
+@results_option
+@tracking_option
+def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+    """Show the results in MLflow's UI on 127.0.0.1 until Ctrl-C."""
+    from harness.tracking.server import serving, wait_for_interrupt
+    from harness.tracking.views import links
+
+    uri = _tracking_uri(tracking_uri, out)
+    spaces = _spaces_in(out, space_names)
+    console.print("starting MLflow's server …")
+    with serving(uri, port) as address:
+        for space in spaces:
+            found = links(uri, address, space)
+            for name, link in found.items():
+                console.print(f"{space} · {name}: {link}", soft_wrap=True)
+            if open_browser and found:
+                webbrowser.open(next(iter(found.values())))
+                open_browser = False
+        console.print("Ctrl-C ends the server")
+        wait_for_interrupt()
+
+
+def _spaces_in(folder: Path, names: tuple[str, ...]) -> list[str]:
+    """The spaces asked for, or all that have results."""
+    found = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/plan.json")})
+    if not found:
+        raise UserError(f"there are no results in {folder}; `harness run quickstart` makes some")
+    return [_space_key(name) for name in names] or found
 
 
 @commands.command()
