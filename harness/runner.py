@@ -29,7 +29,7 @@ from harness.checkpoints import CheckpointStore
 from harness.data import load_pool
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
-from harness.records import Plan, SearchResult
+from harness.records import Plan, SearchResult, Unit
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
 from harness.study import Interrupted, Study, StudyCallback, StudyScheduler, StudySearch
@@ -96,7 +96,7 @@ def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, option
 def run_study(
     units: Sequence[UnitRun],
     options: RunOptions,
-    on_complete: Callable[[UnitRun], None] = lambda unit: None,
+    on_complete: Callable[[Unit], None] = lambda unit: None,
     show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
 ) -> StudyOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete."""
@@ -112,7 +112,7 @@ def run_study(
             model = CheckpointStore(storage).fetch(model_key(unit.key))
             if model:
                 write_atomically(unit.folder.model_path, model.read_bytes())
-            on_complete(unit)
+            on_complete(unit.folder.read())
 
         with _ray(options):
             slots = check_resources(options)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 
 from harness.spaces import Frozen
 

@@ -316,15 +316,19 @@ def best_network(path: Path, config: TrialConfig, data: TrainingData, device: to
 
 def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> dict[str, Any]:
     try:
-        checkpoint: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        checkpoint: Any = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is no checkpoint
         raise UserError(f"cannot read a checkpoint from {path}: {type(error).__name__}") from error
-    if checkpoint.get("config_hash") != config.hash:
+    made_with = checkpoint.get("config_hash") if isinstance(checkpoint, dict) else None
+    if made_with is None:
+        raise UserError(f"{path} is no checkpoint of a trial; give a file that --checkpoint has written")
+    if made_with != config.hash:
         raise UserError(
-            f"the checkpoint {path} was made with other settings (config {checkpoint.get('config_hash')}, "
+            f"the checkpoint {path} was made with other settings (config {made_with}, "
             f"this trial has {config.hash}); give the settings it was made with, or start anew"
         )
-    return checkpoint
+    restored: dict[str, Any] = checkpoint
+    return restored
 
 
 def cost_in_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> Cost:

@@ -170,9 +170,8 @@ class _Task:
 
     def final(self) -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
-        import torch
-
         from harness.final import chosen_network, evaluate_on_test
+        from harness.model_file import save_model
         from harness.models import FixedDepthNet
         from harness.train import best_network
 
@@ -194,16 +193,8 @@ class _Task:
             refit_config, refit_data = self._refit_of()
             refit = (chosen_network(load("refit", refit_config, refit_data), self.config["refit_d_opt"]), refit_data)
         evaluation = evaluate_on_test(network, d_opt, self.trial, self.data, others, refit, self.data_dir)
-        content = {
-            "config": self.trial.model_dump_json(),
-            "d_opt": d_opt,
-            "sample_shape": self.data.sample_shape,
-            "n_classes": self.data.n_classes,
-            "mean": torch.from_numpy(self.data.mean),
-            "std": torch.from_numpy(self.data.std),
-            "weights": chosen_network(network, d_opt).state_dict(),
-        }
-        self.checkpoints.save(model_key(unit), lambda path: torch.save(content, path))
+        handed_over = chosen_network(network, d_opt)
+        self.checkpoints.save(model_key(unit), lambda path: save_model(path, handed_over, d_opt, self.trial, self.data))
         tune.report({FINISHED: True, PAYLOAD: {"final": evaluation.model_dump_json()}})
 
 

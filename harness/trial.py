@@ -10,6 +10,7 @@ import torch
 from harness.data import load_pool, load_training_data
 from harness.data.on_device import on_device
 from harness.environment import environment
+from harness.errors import UserError
 from harness.evaluate import measure
 from harness.final import chosen_network, evaluate_on_test, posterior_gap
 from harness.models import LearntDepthNet
@@ -58,6 +59,8 @@ def run_one(
     show: Callable[[Progress], None] = lambda _: None,
 ) -> TrialReport:
     """Trains, and evaluates on the test set only if `test` says so. Continues from `checkpoint` where it exists."""
+    if checkpoint and not checkpoint.parent.is_dir():
+        raise UserError(f"a checkpoint is written into a folder that exists; {checkpoint.parent} does not")
     torch.set_num_threads(cpus)  # small networks run slower on more threads, and sums come out differently
     data = load_training_data(config.data, config.seed, load_pool(config.data, data_dir))
     watch = _Watch(checkpoint, show, [])

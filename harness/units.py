@@ -42,6 +42,7 @@ class UnitRun:
         self.most_coresident = 0
         search = method.plan(plan.space, plan.space.budget, plan.seed)
         self.scheduler: TrialScheduler | None = search.scheduler
+        self.param_space = search.param_space
         self._search_plan = search
         self._open: list[Trial] = []  # of an earlier run, to be taken up again
         self._iterations: dict[str, int] = {}

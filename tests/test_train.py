@@ -113,7 +113,7 @@ def test_every_network_of_a_seed_sees_the_same_order(monkeypatch: pytest.MonkeyP
         return [rows for rows in taken if max(rows) < 50]  # the validation rows come after the 50 training rows
 
     first = order(config("ddn", 0, max_epochs=3))
-    assert len(first) == 3 * 4 and sorted(sum(first[:4], [])) == list(range(50))
+    assert len(first) == 3 * 4 and sorted(row for batch in first[:4] for row in batch) == list(range(50))
     assert first[:4] != first[4:8]
     assert first == order(config("ddn", 4, max_epochs=3)) == order(config("ldn", 2, max_epochs=3))
     assert first != order(config("ddn", 0, seed=1, max_epochs=3))

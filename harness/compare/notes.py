@@ -11,13 +11,15 @@ INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
 def notes(
-    by_method: Mapping[str, Sequence[Finished]], unfinished: Sequence[Unit], contamination: Contamination
+    by_method: Mapping[str, Sequence[Finished]], units: Sequence[Unit], contamination: Contamination
 ) -> tuple[str, ...]:
     found = [*_on_contamination(contamination)]
-    for method, units in by_method.items():
-        found.extend(_on_method(method, units))
-        found.extend(ledger_faults(units))
-    found.extend(_on_unfinished(unit) for unit in unfinished)
+    for method, group in by_method.items():
+        found.extend(_on_method(method, group))
+        found.extend(ledger_faults(group))
+    found.extend(_on_unfinished(unit) for unit in units if unit.result is None)
+    if len({unit.plan.space.margins for unit in units}) > 1:
+        found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
     return (*found, INTERVALS)
 
@@ -62,7 +64,7 @@ def _on_unfinished(unit: Unit) -> str:
     name = f"{unit.plan.method} seed {unit.plan.seed}"
     if unit.trials and all(trial.status == "failed" for trial in unit.trials):
         return f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
-    return f"{name}: not finished ({len(unit.trials)} of {unit.plan.trials} trials recorded)."
+    return f"{name}: no result yet; run the same command again to finish it."
 
 
 def _on_refits(by_method: Mapping[str, Sequence[Finished]]) -> Iterator[str]:

@@ -43,9 +43,14 @@ def ratio(value: float) -> str:
 
 
 def ratio_with_ends(interval: Interval) -> str:
-    """`6.1× (4.8–7.9)`."""
-    ends = "" if interval.low is None or interval.high is None else f" ({ratio(interval.low)}–{ratio(interval.high)})"
-    return f"{ratio(interval.mean)}×{ends}"
+    """`6.1× (4.8–7.9)`; one decimal more where whole numbers would make the interval look like a point."""
+    if interval.low is None or interval.high is None:
+        return f"{ratio(interval.mean)}×"
+    mean, low, high = ratio(interval.mean), ratio(interval.low), ratio(interval.high)
+    if low == high:
+        decimals = 2 if interval.mean < 9.95 else 1
+        mean, low, high = (f"{value:,.{decimals}f}" for value in (interval.mean, interval.low, interval.high))
+    return f"{mean}× ({low}–{high})"
 
 
 def _decimals(half: float, two_digits: bool = False) -> int:

@@ -143,7 +143,7 @@ def test_unfinished_cells_are_named_and_the_rest_is_compared() -> None:
     assert comparison.missing == ("grid seed 1",)
     assert comparison.search.pairs[0].seeds == (0, 2)
     assert comparison.search.pairs[1].seeds == (0, 1, 2)
-    assert any(note.startswith("grid seed 1: not finished") for note in comparison.notes)
+    assert any(note.startswith("grid seed 1: no result yet") for note in comparison.notes)
 
 
 def test_a_method_whose_trials_all_failed_is_named() -> None:
@@ -250,3 +250,15 @@ def test_a_cost_that_the_seeds_do_not_settle_is_called_unclear() -> None:
     same = Interval(mean=2.0, low=None, high=None, n=3)
     assert cost_phrase("ldn", "asha", {"device time": same}) == "ldn needs 2.0× less device time than asha"
     assert cost_phrase("ldn", "asha", {}) == "no cost was recorded for ldn or asha"
+
+
+def test_changed_margins_are_taken_at_their_strictest() -> None:
+    units = [*make_units(("ldn",), range(2)), *make_units(("grid",), range(2), space=make_space(margins={"ece": 0.5}))]
+    comparison = compare(units)
+    assert comparison.margins.ece == 0.02
+    assert any("margins were changed" in note for note in comparison.notes)
+
+
+def test_problems_of_reading_are_notes() -> None:
+    problem = "left out results/x/grid/seed-1: result.json is damaged"
+    assert compare(make_units(("ldn",), range(2)), problems=[problem]).notes[0] == problem
