@@ -63,7 +63,8 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
 def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:
     for unit in units:
         if unit.result is None and unit.trials and all(trial.status == "failed" for trial in unit.trials):
-            yield f"{unit.plan.method} seed {unit.plan.seed}: all {len(unit.trials)} trials failed, so it chose nothing."
+            name = f"{unit.plan.method} seed {unit.plan.seed}"
+            yield f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
 
 
 def _on_refits(by_method: Mapping[str, Sequence[Finished]]) -> Iterator[str]:
