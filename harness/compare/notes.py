@@ -7,6 +7,7 @@ from harness.compare.measures import Finished
 from harness.compare.values import Contamination
 from harness.records import TrialRecord, Unit
 
+LARGE_STARTUP = 0.25  # of a method's device time
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
@@ -37,6 +38,10 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     at_cap = sum(trial.stop_reason == "cap" for trial in trials)
     if at_cap > len(trials) / 2:
         yield f"{method}: the epoch cap sets its cost: {at_cap} of {len(trials)} trials ended there."
+    held = sum(unit.result.cost.device_seconds for unit in units)
+    startup = held - sum(unit.result.cost_without_startup for unit in units)
+    if startup > LARGE_STARTUP * held:
+        yield f"{method}: {startup / held:.0%} of its device time is worker start and imports; see “no startup”."
     late = [unit.seed for unit in units if any(trial.depth_changed_late for trial in _chosen(unit))]
     if late:
         yield f"{method}: q not converged on {_seeds(late)}: the depth changed in the last quarter of training."

@@ -261,3 +261,19 @@ def test_changed_margins_are_taken_at_their_strictest() -> None:
 def test_problems_of_reading_are_notes() -> None:
     problem = "left out results/x/grid/seed-1: result.json is damaged"
     assert compare(make_units(("ldn",), range(2)), problems=[problem]).notes[0] == problem
+
+
+def test_startup_is_shown_apart_and_cannot_hide_a_slow_machine() -> None:
+    """A long start on the reference's worker brings the ratio of seconds back to that of TFLOP."""
+    units = []
+    for unit in make_units(("ldn", "grid"), range(3), seconds_factor={"grid": 2.5}):
+        assert unit.result is not None
+        if unit.plan.method == "ldn":
+            longer = unit.result.cost.held_seconds + 5.5
+            unit = with_result(unit, cost=unit.result.cost.model_copy(update={"held_seconds": longer}))
+        units.append(unit)
+    comparison = compare(units)
+    ratios = comparison.search.pairs[0].cost_ratios
+    assert ratios[keys.COST_DEVICE_SECONDS].mean == pytest.approx(ratios[keys.COST_TFLOP].mean, rel=0.2)
+    assert any("without startup" in sign for sign in comparison.contamination.signs)
+    assert any("% of its device time is worker start" in note for note in comparison.notes)
