@@ -208,7 +208,8 @@ def _ray(options: RunOptions) -> Iterator[None]:
         if options.address:
             ray.init(address=options.address, **common)
         else:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+            # "local", or Ray would join whatever cluster it finds running on this machine
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"no Ray answers at address {options.address!r}: {str(error).splitlines()[0]}") from error
     # Ray makes its token readable by everybody on the machine.

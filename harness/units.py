@@ -251,7 +251,9 @@ class UnitRun:
                 self._alg.on_trial_complete(trial_id, result=result, error=error)
 
     def on_end(self, trial_id: str, status: str, error: str | None = None) -> None:
-        name = self.live.pop(trial_id)
+        name = self.live.pop(trial_id, None)
+        if name is None:  # Tune may tell an error of a trial that had completed
+            return
         self.on_event("end", name, status=status, error=error)
         if name in AFTER_SEARCH and status == "failed":
             reason = (error or "no error was given").strip().splitlines()[-1]

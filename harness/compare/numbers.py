@@ -21,7 +21,8 @@ def mean_and_spread(interval: Interval) -> str:
     """`17.7 ± 0.4`: the half-width decides how many digits; the mean alone where there is no interval."""
     half = interval.half_width
     if half is None:
-        return plain(interval.mean, 4)
+        text = plain(interval.mean, 4)
+        return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
     decimals = _decimals(half)
     return f"{_fixed(interval.mean, decimals)} ± {_fixed(half, decimals)}"
 

@@ -27,7 +27,8 @@ def cost_bars(comparison: Comparison) -> Drawing:
     ledgers = {item.method: item for item in comparison.ledgers}
     ratios = {pair.baseline: pair.cost_ratios.get(keys.COST_DEVICE_SECONDS) for pair in comparison.search.pairs}
     refitted = comparison.refit is not None
-    widest = max(item.total + item.worker_start + (item.refit or 0.0) for item in ledgers.values()) or 1.0
+    ends = [item.total + item.worker_start + (item.refit or 0.0) for item in ledgers.values()]
+    widest = max(*ends, *(cost for row in rows for cost in row.per_seed[keys.COST_DEVICE_SECONDS])) or 1.0
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()

@@ -261,3 +261,14 @@ def test_changed_margins_are_taken_at_their_strictest() -> None:
 def test_problems_of_reading_are_notes() -> None:
     problem = "left out results/x/grid/seed-1: result.json is damaged"
     assert compare(make_units(("ldn",), range(2)), problems=[problem]).notes[0] == problem
+
+
+def test_worker_start_is_shown_apart_and_touches_no_ratio() -> None:
+    plain = make_units(("ldn", "grid"), range(3))
+    started = [
+        with_result(unit, worker_start_device_seconds=50.0) if unit.plan.method == "ldn" else unit for unit in plain
+    ]
+    before, after = compare(plain).search, compare(started).search
+    assert before.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS] == after.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS]
+    row = after.rows[0]
+    assert row.values[WITH_WORKER_START].mean == pytest.approx(row.values[keys.COST_DEVICE_SECONDS].mean + 50.0)
