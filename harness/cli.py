@@ -15,14 +15,16 @@ from harness import __version__
 from harness.errors import UserError
 from harness.spaces import SearchSpace, known_spaces, load_space
 
-out = Console(highlight=False)
+console = Console(highlight=False)
 
 
 def main(args: list[str] | None = None) -> None:
     """Runs the command line; a mistake of the user is one sentence and exit code 2, `--debug` shows the traceback."""
-    debug = "--debug" in (sys.argv if args is None else args)
+    args = sys.argv[1:] if args is None else args
+    debug = "--debug" in args  # wherever it stands
+    args = [arg for arg in args if arg != "--debug"]
     try:
-        code = commands.main(args=args, prog_name="harness", standalone_mode=False)
+        code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug})
     except click.ClickException as error:
         _fail(error.format_message())
     except UserError as error:
@@ -45,8 +47,8 @@ def _fail(sentence: str) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="depth-search-harness")
-@click.option("--debug", is_flag=True, help="Show tracebacks and Ray's own output.")
-def commands(debug: bool) -> None:
+@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks and Ray's own output.")
+def commands() -> None:
     """Does one learnt-depth run replace a search over depths?"""
 
 
@@ -62,6 +64,18 @@ def space_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
         envvar="HARNESS_DATA_DIR",
         help="Where image data sets lie.",
     )(command)
+
+
+results_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder of the results.",
+)
+tracking_option = click.option(
+    "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
+)
 
 
 @commands.command()
@@ -95,7 +109,7 @@ def trial(
     from harness.trial_view import view
 
     config = config_of(seed)
-    with _progress_bar(config.training.max_epochs, shown=out.is_terminal and not as_json) as show:
+    with _progress_bar(config.training.max_epochs, shown=console.is_terminal and not as_json) as show:
         report = run_one(
             config,
             device=choose_device(device),
@@ -108,7 +122,7 @@ def trial(
     if as_json:
         click.echo(report.model_dump_json())
     else:
-        out.print(view(report))
+        console.print(view(report))
     if report.record.status == "failed":
         sys.exit(1)
 
@@ -128,8 +142,8 @@ class _progress_bar:  # noqa: N801 - used like a function
 
     def __init__(self, max_epochs: int, shown: bool) -> None:
         columns = (TextColumn("epoch"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.description}"))
-        console = Console(stderr=True)
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown)
+        stderr = Console(stderr=True)
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=stderr, transient=True, disable=not shown)
         self._task = self._bar.add_task("", total=max_epochs)
 
     def __enter__(self) -> Callable[[Any], None]:
@@ -144,10 +158,172 @@ class _progress_bar:  # noqa: N801 - used like a function
         self._bar.stop()
 
 
+@commands.command()
+@space_arguments
+@click.option(
+    "--methods",
+    default="ldn,grid",
+    show_default=True,
+    help="Names, options, paths: ldn,asha:grace_epochs=20,my.py; or all.",
+)
+@click.option("--seeds", default="0", show_default=True, help="Comma-separated; each seed is a repeat of all methods.")
+@click.option("--trials", type=click.IntRange(min=1), help="Budget of each search, instead of the space's.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Cap of epochs, instead of the space's.")
+@click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Fractions share a GPU."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="Trials of one search at once; 1 makes adaptive methods reproducible.",
+)
+@click.option("--parallel-units", type=click.IntRange(min=1), help="Searches at once.")
+@click.option("--workers", type=click.IntRange(min=1), help="Trials at once in all; as many as fit by default.")
+@click.option(
+    "--max-failures", type=click.IntRange(min=0), default=2, show_default=True, help="Retries of a crashed trial."
+)
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Device-seconds; no new trial starts past it."
+)
+@click.option("--refit", is_flag=True, help="Retrain each winner on train + validation, cost apart.")
+@click.option("--fresh", is_flag=True, help="Move earlier results aside instead of continuing them.")
+@click.option("--address", help="A running Ray cluster; a Ray of its own on this machine by default.")
+@click.option("--storage", help="Where checkpoints go: a folder or URI that every node reaches.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
+@results_option
+@tracking_option
+@click.pass_obj
+def run(
+    settings: dict[str, Any],
+    /,
+    space_name: str,
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    methods: str,
+    seeds: str,
+    trials: int | None,
+    epochs: int | None,
+    dry_run: bool,
+    tracking_uri: str | None,
+    **options: Any,
+) -> None:
+    """Run searches side by side on Ray Tune; the same command again continues."""
+    if trials:
+        overrides += (f"budget.trials={trials}", f"budget.early_stopping_trials={trials}")
+    if epochs:
+        overrides += (f"training.max_epochs={epochs}",)
+    space = load_space(space_name, overrides)
+    seed_list = _parse_seeds(seeds)
+    from harness import runner
+    from harness.methods import parse_methods
+    from harness.progress import live_table
+
+    run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
+    units = runner.make_units(space, parse_methods(methods), seed_list, run_options)
+    if dry_run:
+        from harness.forecast import forecast
+
+        console.print(forecast(units, data_dir))
+        return
+    outcome = runner.run_study(units, run_options, show=lambda study: live_table(study, console))
+    if outcome.interrupted:
+        raise UserError("stopped; finished trials and checkpoints are kept: the same command continues")
+    for unit in outcome.unfinished:
+        console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
+    if outcome.results:
+        _show_comparison(run_options.out, space.name, "ldn", "table", brief=True)
+    if outcome.failures:
+        for unit, why in outcome.failures.items():
+            click.echo(f"{unit} failed: {why}", err=True)
+        sys.exit(1)
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds takes whole numbers separated by commas, as 0,1,2; got {text!r}") from None
+    if min(seeds) < 0:
+        raise UserError(f"seeds must not be negative; got {min(seeds)}")
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise UserError(f"seed {seed} is given twice")
+    return seeds
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option("--reference", default="ldn", show_default=True, help="The method the others are compared with.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@results_option
+def compare(space_name: str, reference: str, form: str, out: Path) -> None:
+    """Cost and quality of the methods, paired by seed, with intervals and a verdict."""
+    _show_comparison(out, _space_key(space_name), reference, form)
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option("--reference", default="ldn", show_default=True, help="The method the others are compared with.")
+@results_option
+def report(space_name: str, reference: str, out: Path) -> None:
+    """Write results/SPACE/report.html: figures, tables and the verdict in one file."""
+    click.echo(_write_report(out, _space_key(space_name), reference))
+
+
+def _space_key(name: str) -> str:
+    """A space goes by its name in the results, also when it is given as a file."""
+    return Path(name).stem if name.endswith((".yaml", ".yml")) else name
+
+
+def _read(folder: Path, space: str) -> list[Any]:
+    from harness.store import read_units
+
+    units, problems = read_units(folder, space)
+    for problem in problems:
+        click.echo(f"warning: {problem}", err=True)
+    if not units:
+        raise UserError(f"there are no results of {space!r} in {folder}; `harness run {space}` makes some")
+    return units
+
+
+def _show_comparison(folder: Path, space: str, reference: str, form: str, brief: bool = False) -> None:
+    from harness.compare import compare as compare_units
+    from harness.compare.render import as_json, as_markdown, details, summary
+
+    comparison = compare_units(_read(folder, space), reference)
+    if form == "json":
+        click.echo(as_json(comparison))
+    elif form == "md":
+        click.echo(as_markdown(comparison))
+    else:
+        if not brief:
+            console.print(details(comparison))
+        console.print(summary(comparison))
+
+
+def _write_report(folder: Path, space: str, reference: str) -> Path:
+    from harness.compare import compare as compare_units
+    from harness.report.html import build_report
+    from harness.store import write_atomically
+
+    units = _read(folder, space)
+    path = folder / space / "report.html"
+    write_atomically(path, build_report(units, compare_units(units, reference)))
+    return path
+
+
 @commands.command(name="list")
 def list_() -> None:
     """Search spaces and methods that go by name."""
     spaces = Table("space", "what it is", box=None, pad_edge=False)
     for name in sorted(known_spaces()):
         spaces.add_row(name, load_space(name).description)
-    out.print(spaces)
+    console.print(spaces, "")
+    from harness.methods import known_methods, load_method
+
+    methods = Table("method", "what it is", box=None, pad_edge=False)
+    for name in known_methods():
+        _, method = load_method(name)
+        methods.add_row(name, (type(method).__doc__ or "").strip().splitlines()[0])
+    console.print(methods)

@@ -37,9 +37,13 @@ def evaluate_on_test(
     config: TrialConfig,
     data: TrainingData,
     others: Mapping[int, FixedDepthNet] | None = None,
+    refit: tuple[DepthNet, TrainingData] | None = None,
     data_dir: Path | None = None,
 ) -> FinalEvaluation:
-    """Opens the test set for the chosen `network`; `others` are grid's other depths, for analysis only."""
+    """Opens the test set for the chosen `network`; `others` are grid's depths, for analysis only.
+
+    `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
+    """
     began = time.perf_counter()
     device = next(network.parameters()).device
     test = load_test(config.data, config.seed, data.n_classes, data_dir)
@@ -61,6 +65,10 @@ def evaluate_on_test(
     elif others:
         per_depth = {depth: measure(predict(other, rows, everything), rows.y) for depth, other in others.items()}
         result["per_depth_test"] = tuple(DepthMeasures(depth=d, measures=m) for d, m in sorted(per_depth.items()))
+    if refit:
+        refitted, refit_data = refit
+        as_refitted = DeviceRows(test.x, test.y, refit_data.mean, refit_data.std, device)
+        result["refit"] = measure(predict(refitted, as_refitted, everything), rows.y)
     return FinalEvaluation(**result, seconds=time.perf_counter() - began)
 
 

@@ -222,6 +222,7 @@ class FinalEvaluation(Frozen):
     reliability: tuple[ReliabilityBin, ...]
     n_test: Count
     split_hash: str
+    refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if LDN
     full: Measures | None = None  # LDN, all D+1 depths marginalised
     full_reliability: tuple[ReliabilityBin, ...] = ()
     per_depth_test: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone; grid: every trained depth. Analysis only.
@@ -288,7 +289,9 @@ class Plan(Frozen):
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
+        determining = self.model_dump_json(exclude={"space": {"description", "margins"}})
+        return hashlib.sha256(determining.encode()).hexdigest()[:16]
 
 
 class Unit(Frozen):

@@ -156,7 +156,7 @@ class TrainingSettings(Frozen):
 
     max_epochs: Positive
     patience: Positive  # epochs without an improvement of more than min_delta
-    monitor: Literal["train_objective", "val_objective"] = "val_objective"
+    monitor: Literal["train_objective", "val_objective", "none"] = "val_objective"  # none: keep the last parameters
     min_delta: Annotated[float, Field(ge=0)] = 1e-4  # nats per sample
     lr: Annotated[float, Field(gt=0)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5

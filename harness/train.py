@@ -57,7 +57,8 @@ def run_trial(
     if settings.precision == "bfloat16" and device.type != "cuda":
         raise UserError("training.precision bfloat16 is for CUDA; use float32 on the CPU")
     checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
-    ledger = ledger or Ledger(device, before=_cost_in(checkpoint))
+    if ledger is None:
+        ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)
 
     with ledger.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
@@ -154,6 +155,8 @@ class _Trial:
             raise TrialFailed(f"the training objective became {self.train_objective} in epoch {self.epoch}")
         if settings.monitor == "train_objective":
             self._keep_if_better(self.train_objective)
+        elif settings.monitor == "none":
+            self._keep_if_better(self.epoch)  # the last parameters are the ones to keep
 
     def validate(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """Mean validation log-likelihood of the predictive distribution and its other measures."""
@@ -183,9 +186,9 @@ class _Trial:
         return "cap" if self.epoch >= self.config.training.max_epochs else None
 
     def keep_best(self, rows: DeviceRows, val_rows: Tensor) -> None:
-        """The best parameters become the network's. Where training was monitored they are validated once more."""
+        """The best parameters become the network's. If validation did not choose them, it is done once more."""
         torch._foreach_copy_(self.state, self.best.state)
-        if self.config.training.monitor == "train_objective":
+        if self.config.training.monitor != "val_objective":
             self.best.val = self._measured(rows, val_rows)
 
     def progress(
@@ -208,7 +211,7 @@ class _Trial:
                 val_accuracy=self.val.accuracy,
                 d_opt=self.depths[-1][1] if self.depths else None,
             )
-        # While training is monitored, a report's validation is that of the current parameters; at the end, the best's.
+        # Where validation is not monitored, a report shows that of the current parameters; the last one, the best's.
         val = self.best.val if stop_reason or self.config.training.monitor == "val_objective" else self.val
         return Progress(
             epoch=self.epoch,
@@ -328,8 +331,13 @@ def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> d
     return restored
 
 
-def _cost_in(checkpoint: dict[str, Any] | None) -> Cost | None:
-    return Cost.model_validate_json(checkpoint["cost"]) if checkpoint else None
+def cost_in_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> Cost:
+    """What the trial had cost when the checkpoint was made."""
+    return _cost_in(_load_checkpoint(path, config, device))
+
+
+def _cost_in(checkpoint: dict[str, Any]) -> Cost:
+    return Cost.model_validate_json(checkpoint["cost"])
 
 
 def _q(network: LearntDepthNet) -> Tensor:

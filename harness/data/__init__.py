@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data import digits, spirals
+from harness.data import arrays, digits, image_folder, images, spirals
 from harness.data.splits import LabelledSet, Pool, TrainingData, check_rows, stratified_rows, training_data
 from harness.seeds import numpy_generator
 from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
@@ -23,16 +23,10 @@ def load_pool(settings: DataSettings, data_dir: Path | None = None) -> Pool | No
         case DigitsData():
             return digits.load_pool(settings)
         case ArraysData():
-            from harness.data import arrays
-
             return arrays.load_pool(settings, data_dir)
         case ImageFolderData():
-            from harness.data import image_folder
-
             return image_folder.load_pool(settings, data_dir)
         case _:
-            from harness.data import images
-
             return images.load_pool(settings, data_dir)
 
 
@@ -61,16 +55,10 @@ def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path 
         case DigitsData():
             test = digits.load_test(settings)
         case ArraysData():
-            from harness.data import arrays
-
             test = arrays.load_test(settings, data_dir)
         case ImageFolderData():
-            from harness.data import image_folder
-
             test = image_folder.load_test(settings, data_dir)
         case _:
-            from harness.data import images
-
             test = images.load_test(settings, data_dir)
     check_rows(test.x, test.y, n_classes)
     return test
