@@ -218,8 +218,16 @@ def test_a_last_look_when_patience_runs_out_may_keep_it_going(monkeypatch: pytes
     assert (last.best_epoch, last.epoch, last.stop_reason) == (5, 8, "patience")
 
 
+def test_without_a_monitor_the_last_parameters_are_kept(uninterrupted: Watch) -> None:
+    trial = config("ldn", 3, **{**ROUGH, "max_epochs": 9}, patience=2, monitor="none")
+    trained = run_trial(trial, spirals(trial))
+    last = trained.progress
+    assert (last.epoch, last.best_epoch, last.stop_reason) == (9, 9, "cap")
+    assert _same(trained.network.state_dict(), uninterrupted.weights(9))
+
+
 def test_val_of_the_record_is_that_of_the_kept_parameters() -> None:
-    for monitor in ("train_objective", "val_objective"):
+    for monitor in ("train_objective", "val_objective", "none"):
         trial = config("ldn", 3, lr=1.0, max_epochs=12, monitor=monitor)
         data = spirals(trial)
         trained = run_trial(trial, data)
