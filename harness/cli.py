@@ -5,7 +5,7 @@ import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
@@ -41,7 +41,7 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str) -> NoReturn:
     click.echo(f"error: {sentence}", err=True)
     sys.exit(2)
 
@@ -398,10 +398,9 @@ def list_() -> None:
     for name in sorted(known_spaces()):
         spaces.add_row(name, load_space(name).description)
     console.print(spaces, "")
-    from harness.methods import known_methods, load_method
+    from harness.methods import first_sentence, known_methods
 
     methods = Table("method", "what it is", box=None, pad_edge=False)
     for name in known_methods():
-        _, method = load_method(name)
-        methods.add_row(name, (type(method).__doc__ or "").strip().splitlines()[0])
+        methods.add_row(name, first_sentence(name))
     console.print(methods)

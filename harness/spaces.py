@@ -194,7 +194,7 @@ class Margins(Frozen):
 
 
 class SearchSpace(Frozen):
-    name: str
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]  # also the name of its results folder
     description: str
     data: DataSettings
     network: NetworkSettings

@@ -60,6 +60,9 @@ def run_trial(
     if ledger is None:
         ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)
 
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # a worker's trials share the device's counter
+
     with ledger.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
     with ledger.phase("startup"):
@@ -253,8 +256,9 @@ class _Trial:
 
     def _depth_changed_late(self) -> bool | None:
         """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
-        late = {depth for epoch, depth in self.depths if epoch >= 0.75 * self.epoch}
-        return len(late) > 1 if self.depths else None
+        before = [depth for epoch, depth in self.depths if epoch < 0.75 * self.epoch]
+        late = [depth for epoch, depth in self.depths if epoch >= 0.75 * self.epoch]
+        return len({*before[-1:], *late}) > 1 if self.depths else None
 
     def save(self, path: Path, data: TrainingData, ledger: Ledger) -> None:
         """A checkpoint of tensors and plain values, readable with `weights_only=True`."""

@@ -119,7 +119,7 @@ class _Task:
 
         epochs = self.config["epochs"]
         settings = self.trial.training.model_copy(
-            update={"max_epochs": epochs, "patience": epochs + 1, "monitor": "none"}
+            update={"max_epochs": epochs, "patience": epochs + 1, "monitor": "none", "min_delta": 0.0}
         )
         pool = Pool(self.data.x, self.data.y, self.data.n_classes)
         rows = np.sort(np.concatenate([self.data.train_rows, self.data.val_rows]))
@@ -149,7 +149,8 @@ class _Task:
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             nonlocal last_save
             ended = progress.stop_reason is not None
-            if ended or self.config["may_be_stopped"] or time.monotonic() - last_save >= CHECKPOINT_SECONDS:
+            due = ended or self.config["may_be_stopped"] or time.monotonic() - last_save >= CHECKPOINT_SECONDS
+            if due and progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 self.checkpoints.save(key, save)
                 last_save = time.monotonic()
             metrics: dict[str, Any] = {TIME: progress.epoch, FINISHED: ended}

@@ -23,7 +23,7 @@ class TrialReport(Frozen):
     """What `harness trial` shows. Test measures are there only when they were asked for."""
 
     record: TrialRecord
-    d_opt: int
+    d_opt: int | None  # None when the trial failed
     val_pruned: Measures | None = None  # LDN
     posterior_gap_nats: float | None = None
     d_opt_exact: int | None = None
@@ -41,7 +41,7 @@ class _Watch:
     def __call__(self, progress: Progress, save: Callable[[Path], None]) -> None:
         if progress.point and not (self.curve and self.curve[-1].epoch == progress.point.epoch):
             self.curve.append(progress.point)
-        if self.checkpoint:
+        if self.checkpoint and progress.stop_reason != "failed":
             partial = self.checkpoint.with_name(self.checkpoint.name + ".partial")
             save(partial)
             partial.replace(self.checkpoint)
@@ -74,9 +74,9 @@ def run_one(
         environment(device),
         curve=tuple(watch.curve),
     )
-    d_opt = record.posterior.d_opt if record.posterior else config.depth
     if record.status == "failed":
-        return TrialReport(record=record, d_opt=d_opt)
+        return TrialReport(record=record, d_opt=None)
+    d_opt = record.posterior.d_opt if record.posterior else config.depth
     more: dict[str, Any] = {}
     if isinstance(trained.network, LearntDepthNet):
         rows, train_rows, val_rows = on_device(data, device)

@@ -6,7 +6,7 @@ import pytest
 
 from harness import keys
 from harness.compare import Comparison, compare
-from harness.compare.measures import EPOCHS
+from harness.compare.measures import EPOCHS, WITH_WORKER_START
 from harness.compare.sentences import cost_phrase
 from harness.errors import UserError
 from harness.records import Cost, Unit
@@ -48,7 +48,7 @@ def test_ratios_are_paired_by_seed_whatever_the_order_of_the_units() -> None:
 def test_the_sentence_has_the_promised_form() -> None:
     (sentence,) = compare(make_units(("ldn", "grid"), range(5))).sentences
     assert sentence.startswith(
-        "ldn needs 3.5× (3.5–3.6) less device time than grid; its accuracy is not worse by more "
+        "ldn needs 4.7× (4.6–4.9) less device time than grid; its accuracy is not worse by more "
     )
     assert "than 0.01 (non-inferior)" in sentence
     (sentence,) = compare(make_units(("ldn", "grid"), range(5), ldn_accuracy=-0.1, spread=0.001)).sentences
@@ -75,7 +75,7 @@ def test_the_reference_may_be_another_method() -> None:
     comparison = compare(make_units(("ldn", "grid", "asha"), range(3)), reference="grid")
     assert comparison.methods[0] == "grid"
     assert [pair.baseline for pair in comparison.search.pairs] == ["ldn", "asha"]
-    assert "grid needs 3.6× (3.4–3.7) more device time than ldn" in comparison.sentences[0]
+    assert "grid needs 4.7× (4.4–5.1) more device time than ldn" in comparison.sentences[0]
 
 
 def test_one_seed_gives_numbers_but_no_verdict() -> None:
