@@ -4,8 +4,9 @@ A retry on another worker, a run continued after a crash and the final evaluatio
 nobody has to be told where a checkpoint went. The root is a folder (local, NFS) or a URI such as s3://bucket/path.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyarrow import fs
@@ -31,18 +32,24 @@ class CheckpointStore:
             local = Path(folder, "checkpoint")
             write(local)
             filesystem, base = fs.FileSystem.from_uri(self.root)
-            with filesystem.open_output_stream(f"{base}/{key}") as stream:  # an object appears when it is closed
+            target = f"{base}/{key}"
+            filesystem.create_dir(target.rpartition("/")[0], recursive=True)  # object stores do without, others do not
+            with filesystem.open_output_stream(target) as stream:  # an object appears when it is closed
                 stream.write(local.read_bytes())
 
-    def fetch(self, key: str) -> Path | None:
-        """A local path to the checkpoint, or None where there is none yet."""
+    @contextlib.contextmanager
+    def fetched(self, key: str) -> Iterator[Path | None]:
+        """A local path to the checkpoint, for the time of the block; None where there is none yet."""
         if not self._remote:
             path = Path(self.root, key)
-            return path if path.exists() else None
+            yield path if path.exists() else None
+            return
         filesystem, base = fs.FileSystem.from_uri(self.root)
         if filesystem.get_file_info(f"{base}/{key}").type == fs.FileType.NotFound:
-            return None
-        local = Path(tempfile.mkdtemp(), Path(key).name)
-        with filesystem.open_input_stream(f"{base}/{key}") as stream:
-            local.write_bytes(stream.read())
-        return local
+            yield None
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            local = Path(folder, Path(key).name)
+            with filesystem.open_input_stream(f"{base}/{key}") as stream:
+                local.write_bytes(stream.read())
+            yield local

@@ -235,7 +235,8 @@ def run(
     if warning:
         click.echo(f"warning: {warning}", err=True)
     if outcome.interrupted:
-        raise UserError("stopped; finished trials and checkpoints are kept: the same command continues")
+        click.echo("stopped; finished trials and checkpoints are kept: the same command continues", err=True)
+        sys.exit(130)
     for unit in outcome.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
     if outcome.results:
@@ -389,6 +390,24 @@ def _write_report(folder: Path, space: str, reference: str) -> Path:
     path = folder / space / "report.html"
     write_atomically(path, build_report(units, compare_units(units, reference)))
     return path
+
+
+@commands.command()
+@click.argument("method", metavar="METHOD")
+@click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
+def check(method: str, space_name: str) -> None:
+    """Check that a method, a known one or a file of yours, keeps to the rules; trains nothing."""
+    space = load_space(space_name)
+    from harness.conformance import check_method
+    from harness.methods import load_method
+
+    checks = check_method(*load_method(method), space)
+    table = Table("", "rule", "seen", box=None, pad_edge=False)
+    for each in checks:
+        table.add_row("ok" if each.ok else "NO", each.name, each.detail, style="" if each.ok else "bold red")
+    console.print(table)
+    if not all(each.ok for each in checks):
+        sys.exit(1)
 
 
 @commands.command(name="list")

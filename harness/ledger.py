@@ -26,8 +26,7 @@ class AttemptLog:
     last_seen: float = 0.0
     ended: str = "interrupted"
     worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
-    resumed_from_epoch: int = 0
-    resumed_held_seconds: float = 0.0
+    resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died without a word
 
     @property
     def held_seconds(self) -> float:
@@ -45,6 +44,7 @@ class TrialLog:
     suggested_at: float
     attempts: list[AttemptLog] = field(default_factory=list)
     progress: Progress | None = None
+    work: Cost = field(default_factory=Cost)  # that the next attempt would build on
     curve: dict[int, CurvePoint] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     final: str | None = None
@@ -78,10 +78,10 @@ class TrialLog:
         if facts := payload.get("facts"):
             self.facts = facts
             attempt.worker_start = tuple(facts["worker_start"])
-            attempt.resumed_from_epoch = facts["resumed_from_epoch"]
-            attempt.resumed_held_seconds = facts["resumed_held_seconds"]
+            attempt.resumed_from = self.work = Cost.model_validate_json(facts["resumed_from"])
         if progress := payload.get("progress"):
             self.progress = Progress.model_validate_json(progress)
+            self.work = self.progress.cost
             if self.progress.point:
                 self.curve[self.progress.point.epoch] = self.progress.point
         self.final = payload.get("final", self.final)
@@ -91,19 +91,35 @@ class TrialLog:
         """Suggested, and neither ended nor answered: a run that continues takes it up again."""
         return self.status is None and self.answered_by is None
 
+    @property
+    def has_reported_its_end(self) -> bool:
+        return self.final is not None or bool(self.progress and self.progress.stop_reason)
+
+    @property
+    def outcome(self) -> str:
+        """What its own reports say: it failed (the loss), it finished, or else it was stopped by a scheduler."""
+        if self.progress and self.progress.stop_reason == "failed":
+            return "failed"
+        return "finished" if self.has_reported_its_end else "stopped"
+
     def held_seconds(self) -> float:
         return sum(attempt.held_seconds for attempt in self.attempts)
 
     def attempt_records(self) -> tuple[Attempt, ...]:
         records = []
-        for attempt, following in zip(self.attempts, [*self.attempts[1:], None], strict=True):
-            kept = 0.0
-            if following:  # what the next attempt found in the checkpoint it resumed from
-                kept = max(0.0, following.resumed_held_seconds - attempt.resumed_held_seconds)
-            lost = max(0.0, attempt.held_seconds - kept) if following else 0.0
+        for number, attempt in enumerate(self.attempts):
+            after = (later.resumed_from for later in self.attempts[number + 1 :] if later.resumed_from)
+            following = next(after, None)  # what the next one found in its checkpoint: that much was kept
+            if attempt.resumed_from is None:
+                lost = attempt.held_seconds
+            elif following:
+                kept = max(0.0, following.held_seconds - attempt.resumed_from.held_seconds)
+                lost = max(0.0, attempt.held_seconds - kept)
+            else:
+                lost = 0.0
             records.append(
                 Attempt(
-                    resumed_from_epoch=attempt.resumed_from_epoch,
+                    resumed_from_epoch=attempt.resumed_from.epochs if attempt.resumed_from else 0,
                     held_seconds=attempt.held_seconds,
                     lost_seconds=lost,
                     worker_start_seconds=sum(attempt.worker_start),
@@ -117,13 +133,12 @@ class TrialLog:
         """Held time as the driver saw it; phases as the worker measured them; what is left is lost or other."""
         held = self.held_seconds()
         lost = sum(attempt.lost_seconds for attempt in self.attempt_records())
-        work = self.progress.cost if self.progress else Cost()
-        named = {phase: work.phases.get(phase, 0.0) for phase in PHASES if phase not in {"lost", "other"}}
-        rest = held - lost - sum(named.values())
-        if self.status == "failed" and self.progress is None:
-            lost, rest = lost + max(0.0, rest), 0.0  # a crash without a word: nothing came of that time
-        phases = {**named, "lost": lost, "other": max(0.0, rest)}
-        return work.model_copy(update={"held_seconds": held, "devices": devices, "phases": phases})
+        named = {phase: self.work.phases.get(phase, 0.0) for phase in PHASES if phase not in {"lost", "other"}}
+        rest = max(0.0, held - lost - sum(named.values()))
+        if self.status == "failed" and self.outcome != "failed":
+            lost, rest = lost + rest, 0.0  # a crash: nothing came of the time after its last report
+        phases = {**named, "lost": lost, "other": rest}
+        return self.work.model_copy(update={"held_seconds": held, "devices": devices, "phases": phases})
 
     def record(self, config: TrialConfig, devices: float) -> TrialRecord:
         last = self.progress or _nothing_reported(self.error)

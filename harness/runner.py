@@ -101,22 +101,30 @@ def run_study(
 ) -> StudyOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete."""
     _check_writable(options.out)
-    for unit in units:
-        unit.folder.claim(unit.plan, options.fresh)
-    waiting = [unit for unit in units if not unit.folder.is_complete]
+    if not options.fresh:
+        for unit in units:
+            unit.folder.check(unit.plan)
+    waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
     interrupted = False
     if waiting:
         storage = options.storage or str((options.out / waiting[0].plan.space.name / "checkpoints").resolve())
 
-        def complete(unit: UnitRun) -> None:
-            model = CheckpointStore(storage).fetch(model_key(unit.key))
-            if model:
-                write_atomically(unit.folder.model_path, model.read_bytes())
+        def finish(unit: UnitRun) -> None:
+            with CheckpointStore(storage).fetched(model_key(unit.storage_key)) as model:
+                if model:
+                    write_atomically(unit.folder.model_path, model.read_bytes())
+            unit.complete()  # last: whoever sees a result sees its model
             on_complete(unit.folder.read())
 
         with _ray(options):
-            slots = check_resources(options)
-            study = Study(waiting, slots, options.parallel_units, options.max_cost, complete)
+            capacity = check_resources(options)
+            slots = min(capacity, options.workers or capacity)
+            queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
+            for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
+                unit.folder.claim(unit.plan, options.fresh)
+            done = [unit.folder.read().result for unit in units if unit not in waiting]
+            cost_before = sum(result.cost.device_seconds for result in done if result)
+            study = Study(waiting, slots, queue, options.parallel_units, options.max_cost, finish, cost_before)
             interrupted = _fit(study, waiting[0].plan.space, storage, options, show or _show_nothing)
     results = tuple(
         result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
@@ -211,7 +219,8 @@ def _ray(options: RunOptions) -> Iterator[None]:
             # "local", or Ray would join whatever cluster it finds running on this machine
             ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"no Ray answers at address {options.address!r}: {str(error).splitlines()[0]}") from error
+        what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
+        raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
     # Ray makes its token readable by everybody on the machine.
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
     if token.exists():
@@ -237,13 +246,14 @@ def check_resources(options: RunOptions) -> int:
             f"a trial needs {need['CPU']:g} CPUs and {need['GPU']:g} GPUs on one node; the cluster has "
             f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on {len(nodes)} nodes"
         )
-    return min(slots, options.workers or slots)
+    return slots
 
 
 def _check_writable(out: Path) -> None:
+    """Leaves nothing behind, not even the folder: the run may still be refused."""
+    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise UserError(f"the output folder {out} cannot be written: {error.strerror}") from None

@@ -49,6 +49,15 @@ class UnitFolder:
         path = self.path / "plan.json"
         return _read_model(path, Plan) if path.exists() else None
 
+    def check(self, plan: Plan) -> None:
+        """Refuses a folder that was made from other settings. Writes nothing."""
+        before = self.read_plan()
+        if before is not None and before.hash != plan.hash:
+            raise UserError(
+                f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
+                "settings to continue, another --out, or --fresh to move it aside"
+            )
+
     def claim(self, plan: Plan, fresh: bool) -> None:
         """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""
         if fresh and self.path.exists():
@@ -59,14 +68,9 @@ class UnitFolder:
                 number += 1
                 aside = self.path.with_name(f"{self.path.name}.moved-{stamp}-{number}")
             self.path.rename(aside)
-        before = self.read_plan()
-        if before is None:
+        self.check(plan)
+        if self.read_plan() is None:
             write_atomically(self.path / "plan.json", plan.model_dump_json(indent=1))
-        elif before.hash != plan.hash:
-            raise UserError(
-                f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
-                "settings to continue, another --out, or --fresh to move it aside"
-            )
 
     # --- ledger ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
-from harness.errors import UserError
 from harness.trainable import PAYLOAD
 from harness.units import UnitRun
 
@@ -30,16 +29,20 @@ class Study:
         self,
         units: Sequence[UnitRun],
         slots: int,
+        queue: int,
         parallel_units: int | None,
         max_cost: float | None,
-        on_complete: Callable[[UnitRun], None],
+        finish: Callable[[UnitRun], None],
+        cost_before: float = 0.0,
     ) -> None:
         self.units = list(units)
-        self.slots = slots  # trials that the cluster can hold at once
+        self.slots = slots  # trials that may run at once
+        self._queue = queue  # trials that may be waiting: they keep workers warm
         self.interrupted = False
         self._parallel_units = parallel_units or len(self.units)
         self._max_cost = max_cost
-        self._on_complete = on_complete
+        self._finish = finish  # writes the result of a unit that is ready
+        self._cost_before = cost_before  # device-seconds of units that were complete already
         self._unit_of: dict[str, UnitRun] = {}
         self.turn: dict[str, int] = {}  # trial → the how-manyth to be handed out
         self.running: set[str] = set()
@@ -52,17 +55,12 @@ class Study:
         live = sum(len(unit.live) for unit in self.units)
         active = [unit for unit in self.units if not unit.is_over][: self._parallel_units]
         for unit in active:
-            # Waiting trials keep workers warm. A method that learns from results is not asked before a slot is free.
-            if live >= (self.slots if unit.method.adaptive else 2 * self.slots):
+            # A method that learns from results is not asked before a slot is free.
+            if live >= self.slots + (0 if unit.method.adaptive else self._queue):
                 continue
-            try:
+            trial = None
+            with unit.asking_method():
                 trial = unit.next_trial()
-            except UserError as error:
-                unit.failure = str(error)
-                continue
-            except Exception as error:  # a method's own mistake ends its unit, not the study
-                unit.failure = f"the method raised {type(error).__name__}: {error}"
-                continue
             if trial:
                 self._unit_of[trial.trial_id] = unit
                 self.turn[trial.trial_id] = len(self.turn)
@@ -73,15 +71,17 @@ class Study:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""
         for unit in self.units:
             if unit.is_ready:
-                unit.complete()
-                self._on_complete(unit)
+                try:
+                    self._finish(unit)
+                except Exception as error:  # a full disk, a storage that is away: the same command tries again
+                    unit.failure = f"its result could not be written: {type(error).__name__}: {error}"
         if self._max_cost is not None and self.device_seconds >= self._max_cost:
             for unit in self.units:
                 unit.capped = unit.choice is None
 
     @property
     def device_seconds(self) -> float:
-        return sum(unit.device_seconds for unit in self.units)
+        return self._cost_before + sum(unit.device_seconds for unit in self.units)
 
     @property
     def is_finished(self) -> bool:
@@ -103,10 +103,8 @@ class StudySearch(_NotRestored, SearchAlgorithm):
     def add_configurations(self, experiments: Any) -> None:
         experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
         for unit in self.study.units:
-            try:
+            with unit.asking_method():
                 unit.prepare(experiment)
-            except UserError as error:
-                unit.failure = str(error)
 
     @property
     def total_samples(self) -> int:
@@ -137,27 +135,35 @@ class StudyScheduler(_NotRestored, FIFOScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         unit = self.study.unit_of(trial.trial_id)
-        # An open trial of an earlier run was added when the ledger was replayed.
-        if (scheduler := self._scheduler(trial)) and not unit.logs[trial.config["trial"]].attempts:
-            scheduler.on_trial_add(tune_controller, trial)
+        # Tune adds a retried trial again, and an open trial of an earlier run was added when its ledger was replayed.
+        if (scheduler := self._scheduler(trial)) and trial.trial_id not in unit.met:
+            unit.met.add(trial.trial_id)
+            with unit.asking_method():
+                scheduler.on_trial_add(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        if scheduler := self._scheduler(trial):
-            scheduler.on_trial_error(tune_controller, trial)
+        # Tune says so for a trial that it retries, too; the scheduler hears of those that are given up.
+        if (scheduler := self._scheduler(trial)) and not trial.should_recover():
+            with self.study.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_error(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if scheduler := self._scheduler(trial):
-            with self.study.unit_of(trial.trial_id).on_driver_time():
-                return scheduler.on_trial_result(tune_controller, trial, result)
-        return TrialScheduler.CONTINUE
+        unit = self.study.unit_of(trial.trial_id)
+        decision = TrialScheduler.CONTINUE
+        if (scheduler := self._scheduler(trial)) and unit.is_news(trial.trial_id, result):
+            with unit.asking_method():
+                decision = scheduler.on_trial_result(tune_controller, trial, unit.counted(trial.trial_id, result))
+        return decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if scheduler := self._scheduler(trial):
-            scheduler.on_trial_complete(tune_controller, trial, result)
+            with self.study.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_complete(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         if scheduler := self._scheduler(trial):
-            scheduler.on_trial_remove(tune_controller, trial)
+            with self.study.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -199,12 +205,7 @@ class StudyCallback(_NotRestored, Callback):
         self.study.running.discard(trial.trial_id)
         unit = self.study.unit_of(trial.trial_id)
         log = unit.logs[trial.config["trial"]]
-        stop_reason = log.progress.stop_reason if log.progress else None
-        if log.final or (stop_reason and stop_reason != "failed"):
-            status = "finished"
-        else:
-            status = "failed" if stop_reason == "failed" else "stopped"
-        unit.on_end(trial.trial_id, status, log.progress.error if log.progress else None)
+        unit.on_end(trial.trial_id, log.outcome, log.progress.error if log.progress else None)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.study.running.discard(trial.trial_id)

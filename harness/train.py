@@ -74,6 +74,8 @@ def run_trial(
         return trial.progress(data, ledger, devices_held, stop_reason, error)
 
     stop_reason: StopReason | None = trial.stop_reason()
+    if checkpoint and stop_reason is None:  # whoever was to hear this epoch's report may have died before it did
+        report(progress(None), lambda path: trial.save(path, data, ledger))
     try:
         while stop_reason is None:
             trial.epoch += 1

@@ -14,7 +14,7 @@ from ray import tune
 from harness.checkpoints import CheckpointStore
 from harness.errors import UserError
 from harness.methods.base import FINISHED, METRIC, TIME
-from harness.records import Progress, TrialConfig
+from harness.records import Cost, Progress, TrialConfig
 from harness.spaces import SearchSpace
 
 if TYPE_CHECKING:
@@ -126,18 +126,27 @@ class _Task:
         return self.trial.model_copy(update={"training": settings}), training_data(pool, rows, self.data.val_rows)
 
     def _run(self, config: TrialConfig, data: "TrainingData", key: str, worker_start: tuple[float, float]) -> None:
+        with self.checkpoints.fetched(key) as resume_from:
+            self._run_from(resume_from, config, data, key, worker_start)
+
+    def _run_from(
+        self,
+        resume_from: Path | None,
+        config: TrialConfig,
+        data: "TrainingData",
+        key: str,
+        worker_start: tuple[float, float],
+    ) -> None:
         from harness.cost import Ledger
         from harness.environment import environment
         from harness.train import cost_in_checkpoint, run_trial
 
-        resume_from = self.checkpoints.fetch(key)
         before = cost_in_checkpoint(resume_from, config, self.device) if resume_from else None
         ledger = Ledger(self.device, before)
         ledger.charge("data", self.data_seconds)
         facts = {
             "worker_start": worker_start,
-            "resumed_from_epoch": before.epochs if before else 0,
-            "resumed_held_seconds": before.held_seconds if before else 0.0,
+            "resumed_from": (before or Cost()).model_dump_json(),
             "config_hash": config.hash,
             "split_hash": data.split_hash,
             "n_train": data.n_train,
@@ -156,10 +165,10 @@ class _Task:
             metrics: dict[str, Any] = {TIME: progress.epoch, FINISHED: ended}
             if progress.val:
                 metrics[METRIC] = progress.val.log_likelihood
-            tune.report({**metrics, PAYLOAD: {"progress": progress.model_dump_json(), "facts": facts}})
+            tune.report({**metrics, PAYLOAD: {"progress": progress.model_dump_json()}})
 
         # Said before the first epoch, so that a worker that dies early has left its facts.
-        tune.report({TIME: facts["resumed_from_epoch"], FINISHED: False, PAYLOAD: {"facts": facts}})
+        tune.report({TIME: before.epochs if before else 0, FINISHED: False, PAYLOAD: {"facts": facts}})
         run_trial(
             config,
             data,
@@ -180,10 +189,10 @@ class _Task:
         unit, d_opt = self.config["unit"], self.config["d_opt"]
 
         def load(trial: str, config: TrialConfig, data: "TrainingData") -> Any:
-            path = self.checkpoints.fetch(checkpoint_key(unit, trial))
-            if path is None:
-                raise UserError(f"the checkpoint of {unit} {trial} is gone from {self.checkpoints.root}")
-            return best_network(path, config, data, self.device)
+            with self.checkpoints.fetched(checkpoint_key(unit, trial)) as path:
+                if path is None:
+                    raise UserError(f"the checkpoint of {unit} {trial} is gone from {self.checkpoints.root}")
+                return best_network(path, config, data, self.device)
 
         network = load(self.config["chosen"], self.trial, self.data)
         others: dict[int, FixedDepthNet] = {

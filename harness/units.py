@@ -8,12 +8,14 @@ trained again, and open ones go on from their checkpoints. No state of Ray's is 
 import contextlib
 import copy
 import time
+import uuid
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import TrialScheduler
-from ray.tune.search import Searcher
+from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
 
@@ -26,6 +28,7 @@ from harness.store import UnitFolder
 from harness.trainable import PAYLOAD
 
 AFTER_SEARCH = ("refit", "final")  # tasks that follow the choice
+SETTINGS = {"kind", "depth"}  # what a method may choose
 
 
 class UnitRun:
@@ -36,6 +39,7 @@ class UnitRun:
         self.live: dict[str, str] = {}  # Tune's trial id → our name, of trials that Tune has and that have not ended
         self.choice: dict[str, Any] | None = None
         self.capped = False
+        self.given_up = False  # the cost limit came before a trial had finished
         self.failure: str | None = None
         self.result: SearchResult | None = None
         self.driver_seconds = 0.0
@@ -45,7 +49,7 @@ class UnitRun:
         self.param_space = search.param_space
         self._search_plan = search
         self._open: list[Trial] = []  # of an earlier run, to be taken up again
-        self._iterations: dict[str, int] = {}
+        self.met: set[str] = set()  # Tune's ids of trials that the scheduler was told of
         self.devices = plan.gpus_per_trial or plan.cpus_per_trial
 
     # --- set-up ----------------------------------------------------------------------------------------------------
@@ -55,8 +59,11 @@ class UnitRun:
         search = self._search_plan
         self._alg = _as_algorithm(search.search_alg, dict(search.param_space))
         self._experiment = copy.copy(experiment)
-        constants = {"unit": self.key, "task": "train", "seed": self.plan.seed}
+        self.folder.mend()
+        self.storage_key = f"{self.key}/{self._begun()}"
+        constants: dict[str, Any] = {"unit": self.storage_key, "task": "train", "seed": self.plan.seed}
         constants["may_be_stopped"] = self.scheduler is not None
+        self._constants = set(constants)
         self._experiment.spec = {
             **experiment.spec,
             "config": {**search.param_space, **constants},
@@ -65,9 +72,16 @@ class UnitRun:
         self._alg.add_configurations([self._experiment])
         self._replay()
 
+    def _begun(self) -> str:
+        """An id from the ledger's first line: after --fresh, checkpoints of the run before are not taken for ours."""
+        for event in self.folder.events():
+            if event["event"] == "begin":
+                return str(event["id"])
+        return str(self.folder.append("begin", id=uuid.uuid4().hex[:8])["id"])
+
     def _replay(self) -> None:
-        self.folder.mend()
         trials: dict[str, Trial] = {}
+        stopped: set[str] = set()
         for event in self.folder.events():
             name = event.get("trial", "")
             match event["event"]:
@@ -79,21 +93,32 @@ class UnitRun:
                     trials[name] = self._suggest_again(name, event)
                     self.logs[name].answered_by = event["by"]
                     self._tell_end(trials[name], self._result_of(self.logs[event["by"]]), error=False)
+                case "begin":
+                    pass
                 case "choice":
                     self.choice = event
-                case "failed":
-                    pass  # tried again from what there is
                 case _:
+                    known_epochs = len(self.logs[name].curve)
                     self.logs[name].apply(event)
-                    if name in trials:
-                        self._replay_to_search(trials[name], name, event)
+                    is_news = len(self.logs[name].curve) > known_epochs
+                    if name in trials and self._replay_to_search(trials[name], name, event, is_news):
+                        stopped.add(name)
         for name, log in self.logs.items():
-            if log.is_open:
-                if log.attempts and log.attempts[-1].ended_at is None:
-                    log.apply(self.folder.append("interrupted", trial=name))
-                trial = trials.get(name) or self._task_trial(log.config)
-                self._open.append(trial)
-                self._known_as(trial, name)
+            if log.status == "failed" and name in AFTER_SEARCH:
+                log.status = None  # tried again from what there is
+            if not log.is_open:
+                continue
+            if name in stopped or log.has_reported_its_end:  # the driver died before it could write the end down
+                end = self.folder.append("end", trial=name, status=log.outcome, time=log.attempts[-1].last_seen)
+                log.apply(end)
+                if name in trials:
+                    self._replay_to_search(trials[name], name, end, is_news=False)
+                continue
+            if log.attempts and log.attempts[-1].ended_at is None:
+                log.apply(self.folder.append("interrupted", trial=name))
+            trial = trials.get(name) or self._task_trial(log.config)
+            self._open.append(trial)
+            self._known_as(trial, name)
         self.live.clear()
 
     def _suggest_again(self, name: str, event: dict[str, Any]) -> Trial:
@@ -108,22 +133,28 @@ class UnitRun:
         self._known_as(trial, name)
         if self.scheduler and event["event"] == "suggest":
             self.scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
+            self.met.add(trial.trial_id)
         return trial
 
-    def _replay_to_search(self, trial: Trial, name: str, event: dict[str, Any]) -> None:
-        if event["event"] == "report" and "progress" in event["payload"]:
-            result = self._result_of(self.logs[name])
-            decision = TrialScheduler.CONTINUE
+    def _replay_to_search(self, trial: Trial, name: str, event: dict[str, Any], is_news: bool) -> bool:
+        """Tells searcher and scheduler what they were told then; true if the scheduler stops the trial."""
+        log = self.logs[name]
+        if event["event"] == "report" and is_news:
+            result = self._result_of(log)
             if self.scheduler:
                 decision = self.scheduler.on_trial_result(None, trial, result)  # type: ignore[arg-type]
-            if decision != TrialScheduler.STOP and METRIC in result:
-                self._alg.on_trial_result(trial.trial_id, result)
+                if decision == TrialScheduler.STOP:
+                    return True
+            self._alg.on_trial_result(trial.trial_id, result)
         elif event["event"] == "end":
-            error = event["status"] == "failed" and self.logs[name].progress is None
-            result = self._result_of(self.logs[name])
-            if self.scheduler and not error:
+            crashed = event["status"] == "failed" and log.outcome != "failed"
+            result = self._result_of(log)
+            if self.scheduler and crashed:
+                self.scheduler.on_trial_error(None, trial)  # type: ignore[arg-type]
+            elif self.scheduler:
                 self.scheduler.on_trial_complete(None, trial, result)  # type: ignore[arg-type]
-            self._tell_end(trial, None if error else result, error)
+            self._tell_end(trial, None if crashed else result, crashed)
+        return False
 
     def _known_as(self, trial: Trial, name: str) -> None:
         trial.config["trial"] = name
@@ -143,10 +174,8 @@ class UnitRun:
             suggested = None if self.capped else self._suggest()
             if suggested or self.live:
                 return suggested
-            if not self.capped and not self._alg.is_finished():
-                return None
-            self._choose()
-        return self._follow_up()
+            self._choose()  # a searcher that has nothing to propose while nothing runs has finished
+        return self._follow_up() if self.choice else None
 
     def _is_full(self) -> bool:
         return self.plan.concurrency is not None and len(self.live) >= self.plan.concurrency
@@ -154,17 +183,16 @@ class UnitRun:
     def _suggest(self) -> Trial | None:
         """A depth proposed again is answered from its complete record, at no cost, and the searcher asked again."""
         while True:
-            with self.on_driver_time():
-                trial = self._alg.next_trial()
+            trial = self._alg.next_trial()
             if trial is None:
                 return None
-            name = f"t{len([log for log in self.logs.values() if log.config['task'] == 'train']):03d}"
+            name = f"t{self._n_proposed():03d}"
+            trial.config["depth"] = self._checked_depth(trial.config)
             known = [
                 log
                 for log in self.logs.values()
                 if log.status == "finished" and _settings(log.config) == _settings(trial.config)
             ]
-            self._check_inside_space(trial.config)
             log = TrialLog(name, {**trial.config, "trial": name}, time.time())
             self.logs[name] = log
             if not known:
@@ -175,19 +203,34 @@ class UnitRun:
             self.folder.append("answered", trial=name, config=log.config, by=known[0].name)
             self._tell_end(trial, self._result_of(known[0]), error=False)
 
-    def _check_inside_space(self, config: dict[str, Any]) -> None:
+    def _n_proposed(self) -> int:
+        return sum(log.config["task"] == "train" for log in self.logs.values())
+
+    def _checked_depth(self, config: dict[str, Any]) -> int:
+        """The depth as an int: searchers like to propose NumPy's, which neither JSON nor the records take."""
         kind, depth = _settings(config)
         allowed = {"ddn": self.plan.space.depth.values, "ldn": (self.plan.space.depth.max,)}
-        if depth not in allowed.get(kind, ()):
+        if not isinstance(depth, Integral) or depth not in allowed.get(kind, ()):
             raise UserError(
                 f"method {self.plan.method} proposed kind {kind!r} with depth {depth!r}; the space "
                 f"{self.plan.space.name} has {allowed}"
             )
+        if unknown := set(config) - self._constants - SETTINGS:
+            raise UserError(
+                f"method {self.plan.method} proposed {', '.join(sorted(unknown))}; a method chooses "
+                f"{' and '.join(sorted(SETTINGS))}, the space has the rest"
+            )
+        return int(depth)
 
     def _choose(self) -> None:
-        chosen = self.method.select(self.records())
+        records = self.records()
+        if self.capped and not any(record.val for record in records):
+            self.given_up = True
+            return
+        chosen = self.method.select(records)
         d_opt = chosen.posterior.d_opt if chosen.posterior else chosen.depth
-        choice = {"chosen": chosen.trial_id, "d_opt": d_opt, "epochs": chosen.best_epoch, "capped": self.capped}
+        capped = self.capped and not self._alg.is_finished() and self._n_proposed() < self.plan.trials
+        choice = {"chosen": chosen.trial_id, "d_opt": d_opt, "epochs": chosen.best_epoch, "capped": capped}
         self.choice = self.folder.append("choice", **choice)
 
     def _follow_up(self) -> Trial | None:
@@ -240,15 +283,28 @@ class UnitRun:
     def on_report(self, name: str, result: dict[str, Any]) -> None:
         self.on_event("report", name, payload=result[PAYLOAD])
 
+    def is_news(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """A search's trial reports an epoch for the first time. What is trained again after a crash is no news."""
+        return (
+            self._is_search(trial_id)
+            and METRIC in result
+            and result[TIME] > max(self.logs[self.live[trial_id]].curve, default=-1)
+        )
+
+    def counted(self, trial_id: str, result: dict[str, Any]) -> dict[str, Any]:
+        """With the number of the report. Tune counts anew when a trial is retried, and every message."""
+        return {**result, "training_iteration": len(self.logs[self.live[trial_id]].curve | {result.get(TIME): None})}
+
     def on_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if self._is_search(trial_id) and METRIC in result:
-            with self.on_driver_time():
-                self._alg.on_trial_result(trial_id, result)
+        if self.is_news(trial_id, result):
+            with self.asking_method():
+                self._alg.on_trial_result(trial_id, self.counted(trial_id, result))
 
     def on_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         if self._is_search(trial_id):
-            with self.on_driver_time():
-                self._alg.on_trial_complete(trial_id, result=result, error=error)
+            with self.asking_method():
+                counted = self.counted(trial_id, result) if result else None
+                self._alg.on_trial_complete(trial_id, result=counted, error=error)
 
     def on_end(self, trial_id: str, status: str, error: str | None = None) -> None:
         name = self.live.pop(trial_id, None)
@@ -267,18 +323,22 @@ class UnitRun:
         self.live.pop(trial.trial_id, None)
 
     @contextlib.contextmanager
-    def on_driver_time(self) -> Iterator[None]:
+    def asking_method(self) -> Iterator[None]:
+        """Time in here is the driver's. A method's own mistake ends its unit, not the study."""
         began = time.perf_counter()
         try:
             yield
+        except UserError as error:
+            self.failure = str(error)
+        except Exception as error:
+            self.failure = f"the method raised {type(error).__name__}: {error}"
         finally:
             self.driver_seconds += time.perf_counter() - began
 
     def _result_of(self, log: TrialLog) -> dict[str, Any]:
         """The last report as Tune hands it to searchers and schedulers."""
         progress = log.progress
-        self._iterations[log.name] = self._iterations.get(log.name, 0) + 1
-        result: dict[str, Any] = {"training_iteration": self._iterations[log.name]}
+        result: dict[str, Any] = {"training_iteration": len(log.curve)}
         if progress:
             result |= {TIME: progress.epoch, FINISHED: progress.stop_reason is not None}
             if progress.val:
@@ -289,12 +349,17 @@ class UnitRun:
 
     @property
     def is_over(self) -> bool:
-        return self.result is not None or self.failure is not None
+        return self.result is not None or self.failure is not None or self.given_up
 
     @property
     def is_ready(self) -> bool:
         """The final evaluation is in, the result not yet written."""
         return not self.is_over and self._ended("final") and not self.live
+
+    @property
+    def choice_made(self) -> tuple[str, int] | None:
+        """The chosen trial and its depth."""
+        return (self.choice["chosen"], self.choice["d_opt"]) if self.choice else None
 
     def search_logs(self) -> list[TrialLog]:
         return [log for log in self.logs.values() if log.config["task"] == "train" and not log.answered_by]
@@ -385,6 +450,9 @@ def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str,
         # Searchers that were built with a space of their own refuse another one, and need none.
         search_alg.set_search_properties(METRIC, MODE, param_space)
         return SearchGenerator(search_alg)
+    if isinstance(search_alg, BasicVariantGenerator):
+        # Its ids begin with five digits of the clock: units planned in the same half millisecond would share them.
+        search_alg._uuid_prefix = f"{Trial.generate_id()}_"
     return search_alg
 
 

@@ -57,7 +57,12 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
         key, separator, value = option.partition("=")
         if not separator:
             raise UserError(f"a method's option is written name=value; got {option!r} in {text!r}")
-        values[key] = yaml.safe_load(value)
+        if key in values:
+            raise UserError(f"option {key!r} is given twice in {text!r}")
+        try:
+            values[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"the value of option {key!r} in {text!r} cannot be read: {value!r}") from None
     try:
         return Path(source).stem, method_class.model_validate(values)
     except ValidationError as error:

@@ -1,5 +1,6 @@
 """What a search method is. A new one is one file with one class: see `SearchMethod`."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,9 +67,12 @@ class SearchMethod(Frozen, ABC):
 
     def select(self, trials: Sequence[TrialRecord]) -> TrialRecord:
         """Highest validation log-likelihood; within TIE_NATS the smallest depth wins."""
-        usable = [trial for trial in trials if trial.status != "failed" and trial.val is not None]
-        if not usable:
-            raise UserError(f"no trial is left to choose from: all {len(trials)} failed or reported nothing")
-        best = max(trial.val.log_likelihood for trial in usable if trial.val)
-        tied = [trial for trial in usable if trial.val and trial.val.log_likelihood >= best - TIE_NATS]
-        return min(tied, key=lambda trial: trial.depth)
+        values = [
+            (trial.val.log_likelihood, trial)
+            for trial in trials
+            if trial.status != "failed" and trial.val and math.isfinite(trial.val.log_likelihood)
+        ]
+        if not values:
+            raise UserError(f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite")
+        best = max(value for value, _ in values)
+        return min((trial for value, trial in values if value >= best - TIE_NATS), key=lambda trial: trial.depth)

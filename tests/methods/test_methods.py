@@ -1,0 +1,184 @@
+"""What each method promises beyond the conformance kit."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from harness.errors import UserError
+from harness.methods import known_methods, load_method
+from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
+from harness.methods.golden_section import GoldenSectionSearcher, next_depths
+from harness.methods.optuna_asha import PruningAwareSearch
+from harness.methods.random_search import draw_depths
+from harness.spaces import SearchSpace
+from tests.rehearsed import depths, run, small_space
+
+
+def plan_of(method: str, space: SearchSpace | None = None, seed: int = 0) -> SearchPlan:
+    space = space or small_space()
+    return load_method(method)[1].plan(space, space.budget, seed)
+
+
+# --- golden section -----------------------------------------------------------------------------------------------
+
+
+def searched(values: list[float]) -> dict[int, float]:
+    """The depths that golden-section search trains, one after the other, and their values."""
+    known: dict[int, float] = {}
+    while wanted := next_depths(tuple(range(len(values))), known):
+        known[wanted[0]] = values[wanted[0]]
+    return known
+
+
+def fewest_in_the_worst_case(n: int) -> int:
+    """k trials suffice for F(k+2) - 1 depths and for no more (Kiefer)."""
+    reach, next_reach, trials = 1, 2, 1  # F(3) - 1 = 1, F(4) - 1 = 2, then each is the sum of the two before, plus 1
+    while reach < n:
+        reach, next_reach, trials = next_reach, reach + next_reach + 1, trials + 1
+    return trials
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_golden_section_finds_the_peak_of_every_unimodal_curve(n: int) -> None:
+    for peak in range(n):
+        for steepness in (0.3, 3.0):  # of the deeper side
+            values = [-float(peak - d) if d < peak else -steepness * (d - peak) for d in range(n)]
+            known = searched(values)
+            assert max(known, key=known.__getitem__) == peak
+            assert len(known) <= fewest_in_the_worst_case(n)
+
+
+def test_golden_section_takes_the_shallow_side_of_a_plateau() -> None:
+    known = searched([-1.0, -0.5, -0.2, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1])
+    assert min(depth for depth, value in known.items() if value == -0.1) == 3
+
+
+def test_golden_section_moves_away_from_a_failed_trial() -> None:
+    searcher = GoldenSectionSearcher(tuple(range(11)))
+    trained = []
+    for number in itertools.count():
+        suggestion = searcher.suggest(f"trial {number}")
+        if not isinstance(suggestion, dict):
+            break
+        depth = suggestion["depth"]
+        trained.append(depth)
+        fails = depth >= 6  # too deep for the memory
+        result = None if fails else {METRIC: float(depth)}
+        searcher.on_trial_complete(f"trial {number}", result=result, error=fails)
+    assert 5 in trained
+
+
+def test_golden_section_offers_two_points_at_once_and_then_waits() -> None:
+    searcher = GoldenSectionSearcher(tuple(range(11)))
+    first, second, third = (searcher.suggest(name) for name in "abc")
+    assert first != second and isinstance(first, dict) and isinstance(second, dict)
+    assert third is None
+
+
+# --- asha and optuna ----------------------------------------------------------------------------------------------
+
+
+def told_study(epochs_until_stop: int | None) -> optuna.Study:
+    """An Optuna study after one trial that reported at 10, 20 … and was stopped, or else finished at 50."""
+    search = plan_of("optuna_asha").search_alg
+    assert isinstance(search, PruningAwareSearch)
+    assert search.suggest("a") is not None
+    for epoch in range(10, (epochs_until_stop or 50), 10):
+        result = {METRIC: -1.0 / epoch, TIME: epoch, FINISHED: False, "training_iteration": epoch // 10}
+        search.on_trial_result("a", result)
+    last = epochs_until_stop or 50
+    result = {METRIC: -1.0 / last, TIME: last, FINISHED: epochs_until_stop is None, "training_iteration": last // 10}
+    search.on_trial_complete("a", result=result)
+    assert search._ot_study is not None
+    return search._ot_study
+
+
+def test_a_stopped_trial_is_pruned_at_its_true_step() -> None:
+    [trial] = told_study(epochs_until_stop=30).trials
+    assert trial.state == TrialState.PRUNED
+    assert trial.last_step == 30
+    assert trial.value == -1.0 / 30
+    assert set(trial.intermediate_values) == {10, 20, 30}
+
+
+def test_a_finished_trial_is_complete() -> None:
+    [trial] = told_study(epochs_until_stop=None).trials
+    assert trial.state == TrialState.COMPLETE and trial.value == -1.0 / 50
+
+
+def test_a_crashed_trial_is_neither() -> None:
+    search = plan_of("optuna_asha").search_alg
+    assert isinstance(search, PruningAwareSearch) and search.suggest("a") is not None
+    search.on_trial_complete("a", error=True)
+    assert search._ot_study is not None
+    assert search._ot_study.trials[0].state == TrialState.FAIL
+
+
+@pytest.mark.parametrize("method", ["asha", "optuna_asha"])
+def test_halving_stops_the_worse_trials_and_lets_the_rest_end_by_their_own_rule(tmp_path: Path, method: str) -> None:
+    space = small_space(training={"max_epochs": 270, "patience": 270, "eval_every": 10, "report_every": 10})
+    unit = run(tmp_path, f"{method}:reduction_factor=2", space, concurrency=1)
+    records = unit.records()
+    stopped = [record for record in records if record.status == "stopped"]
+    finished = [record for record in records if record.status == "finished"]
+    assert stopped and finished
+    assert {record.stop_reason for record in finished} == {"cap"}
+    rungs = {10, 20, 40, 80, 160}
+    assert {record.curve[-1].epoch for record in stopped} <= rungs
+    assert unit.result is not None and unit.result.trials_by_status["stopped"] == len(stopped)
+
+
+def test_rungs_begin_at_the_grace_period() -> None:
+    scheduler: Any = plan_of("asha:grace_epochs=20").scheduler
+    assert min(milestone for milestone, _ in scheduler._brackets[0]._rungs) == 20
+    with pytest.raises(UserError, match=r"grace_epochs must not exceed training\.max_epochs = 50; got 51"):
+        plan_of("asha:grace_epochs=51")
+
+
+def test_startup_trials_leave_some_of_the_budget_to_the_model() -> None:
+    for trials in (2, 6, 30):
+        space = small_space(budget={"trials": trials, "early_stopping_trials": trials})
+        search: Any = plan_of("optuna_tpe", space).search_alg
+        assert search._sampler._n_startup_trials == max(2, trials // 3)
+
+
+# --- random search ------------------------------------------------------------------------------------------------
+
+
+def test_random_depths_come_without_replacement_and_from_the_seed() -> None:
+    space = small_space(depth={"min": 1, "max": 9, "step": 2})
+    draws = [tuple(draw_depths(space, 4, seed)) for seed in range(50)]
+    assert all(len(set(draw)) == 4 and set(draw) <= {1, 3, 5, 7, 9} for draw in draws)
+    assert draws == [tuple(draw_depths(space, 4, seed)) for seed in range(50)]
+    assert len(set(draws)) > 10
+    assert sorted(draw_depths(space, 99, 0)) == [1, 3, 5, 7, 9]
+
+
+def test_random_search_and_asha_train_different_depths_only(tmp_path: Path) -> None:
+    for method in ("random_search", "asha"):
+        proposed = depths(run(tmp_path, method))
+        assert len(set(proposed)) == len(proposed)
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", known_methods())
+def test_a_space_of_one_depth_and_one_with_steps(tmp_path: Path, name: str) -> None:
+    for number, depth in enumerate(({"min": 3, "max": 3}, {"min": 1, "max": 9, "step": 4})):
+        space = small_space(depth=depth)
+        unit = run(tmp_path / str(number), name, space)
+        assert unit.failure is None and unit.result is not None
+        assert set(depths(unit)) <= set(space.depth.values)
+
+
+@pytest.mark.parametrize("name", known_methods())
+def test_the_docstring_says_what_it_is_and_what_it_stops(name: str) -> None:
+    _, method = load_method(name)
+    doc = type(method).__doc__ or ""
+    assert len(doc.splitlines()[0]) > 20
+    assert "stop" in doc.lower()

@@ -1,0 +1,101 @@
+"""`--methods ldn,asha:grace_epochs=20,mine.py`: what is understood and how mistakes are answered."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from harness.methods import known_methods, load_method, parse_methods
+
+MINE = """
+from typing import ClassVar
+
+from ray import tune
+from ray.tune.search import BasicVariantGenerator
+
+from harness.methods.base import SearchMethod, SearchPlan
+
+
+class Ends(SearchMethod):
+    \"\"\"The two ends of the range. Stops no trial early.\"\"\"
+
+    adaptive: ClassVar[bool] = False
+    skip: int = 0
+
+    def plan(self, space, budget, seed):
+        ends = [space.depth.values[self.skip], space.depth.values[-1]]
+        return SearchPlan({"kind": "ddn", "depth": tune.grid_search(ends)}, BasicVariantGenerator(random_state=seed))
+"""
+
+
+def write(folder: Path, name: str, text: str = MINE) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_all_is_every_known_method_with_the_learnt_depth_first() -> None:
+    assert list(parse_methods("all")) == known_methods()
+    assert known_methods()[0] == "ldn"
+    assert set(known_methods()) >= {
+        *("ldn", "grid", "random_search", "optuna_tpe", "asha", "optuna_asha", "golden_section"),
+    }
+
+
+def test_options_become_typed_fields() -> None:
+    methods = parse_methods("ldn, asha:grace_epochs=20:reduction_factor=4")
+    assert list(methods) == ["ldn", "asha"]
+    assert methods["asha"].model_dump() == {"grace_epochs": 20, "reduction_factor": 4}
+
+
+def test_a_file_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
+    [(name, method)] = parse_methods(write(tmp_path, "ends.py") + ":skip=1").items()
+    assert name == "ends"
+    assert method.model_dump() == {"skip": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gird", "unknown method 'gird' (did you mean 'grid'?)"),
+        ("", "unknown method ''"),
+        ("ldn,", "unknown method ''"),
+        ("grid,grid", "method 'grid' is given twice"),
+        ("asha:grace_epochs=20,asha", "method 'asha' is given twice"),
+        ("asha:grace_epoch=20", "unknown key 'grace_epoch' (did you mean 'grace_epochs'?)"),
+        ("asha:grace_epochs", "written name=value; got 'grace_epochs'"),
+        ("asha:grace_epochs=soon", "grace_epochs"),
+        ("asha:grace_epochs=0", "greater than 0"),
+        ("asha:grace_epochs=[", "cannot be read: '['"),
+        ("asha:grace_epochs=2:grace_epochs=3", "option 'grace_epochs' is given twice"),
+        ("grid:x=1", "unknown key 'x'"),
+        ("nowhere/mine.py", "method file nowhere/mine.py does not exist"),
+    ],
+)
+def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_methods(text)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "mine.py",
+            "import a_module_that_is_nowhere",
+            "ModuleNotFoundError: No module named 'a_module_that_is_nowhere'",
+        ),
+        ("mine.py", "def broken(:", "SyntaxError"),
+        ("mine.py", "x = 1", "exactly one subclass of SearchMethod; found none"),
+        ("mine.py", MINE + "\n\nclass More(Ends): pass\n", "exactly one subclass of SearchMethod; found Ends, More"),
+        ("mine.py", MINE.replace("def plan", "def plam"), "Ends does not define plan"),
+        ("grid.py", MINE, "none of"),
+        ("My-Method.py", MINE, "lower-case letters"),
+    ],
+)
+def test_a_file_that_is_no_method_shows_its_own_error(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_method(write(tmp_path, name, text))
+    assert said in str(refused.value)

@@ -1,0 +1,52 @@
+"""Units run with made-up trials, without Ray: what most tests of the runner's parts begin with."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.methods import load_method
+from harness.methods.base import SearchMethod
+from harness.rehearsal import rehearse, unimodal
+from harness.runner import RunOptions, make_units
+from harness.spaces import SearchSpace, parse_space
+from harness.units import UnitRun
+
+
+def small_space(**changes: Any) -> SearchSpace:
+    """Seven depths, five reports a trial."""
+    values = {
+        "name": "small",
+        "description": "For tests.",
+        "data": {"kind": "spirals", "n_train": 40, "n_val": 20, "n_test": 20},
+        "network": {"kind": "fc", "width": 4},
+        "depth": {"min": 0, "max": 6},
+        "posterior": {"rule": "argmax"},
+        "training": {"max_epochs": 50, "patience": 50, "eval_every": 10, "report_every": 10},
+    }
+    return parse_space({**values, **changes}, source="tests")
+
+
+def make_unit(
+    out: Path, method: str | SearchMethod, space: SearchSpace | None = None, *, seed: int = 0, **options: Any
+) -> UnitRun:
+    """A unit in its claimed folder: new, or as a run that continues would make it."""
+    name, loaded = load_method(method) if isinstance(method, str) else ("mine", method)
+    [unit] = make_units(space or small_space(), {name: loaded}, [seed], RunOptions(out=out, **options))
+    unit.folder.claim(unit.plan, fresh=False)
+    return unit
+
+
+def run(out: Path, method: str | SearchMethod, space: SearchSpace | None = None, **more: Any) -> UnitRun:
+    """The unit, rehearsed to its end."""
+    rehearsal = {key: more.pop(key) for key in ("value", "slots", "max_steps") if key in more}
+    unit = make_unit(out, method, space, **more)
+    rehearse([unit], rehearsal.pop("value", unimodal), **rehearsal)
+    return unit
+
+
+def events(unit: UnitRun) -> list[tuple[str, str]]:
+    return [(event["event"], event.get("trial", "")) for event in unit.folder.events()]
+
+
+def depths(unit: UnitRun) -> list[int]:
+    """As proposed, answered ones included."""
+    return [log.config["depth"] for log in unit.logs.values() if log.config["task"] == "train"]
