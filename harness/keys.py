@@ -29,7 +29,7 @@ HEADLINE: Final[dict[str, str]] = {
 }
 
 # --- what else a parent run holds, so that a cost can be looked at from several sides -------------------------------
-COST_WITHOUT_STARTUP_SECONDS: Final = "cost_without_startup_seconds"
+WORKER_START_DEVICE_SECONDS: Final = "worker_start_device_seconds"
 DRIVER_SECONDS: Final = "driver_seconds"
 POSTERIOR_GAP_NATS: Final = "posterior_gap_nats"
 D_OPT_EXACT: Final = "d_opt_exact"
@@ -38,7 +38,7 @@ REFIT_TEST_ACCURACY: Final = "refit_test_accuracy"
 REFIT_TEST_LOG_LIKELIHOOD: Final = "refit_test_log_likelihood"
 
 DETAILS: Final[dict[str, str]] = {
-    COST_WITHOUT_STARTUP_SECONDS: "The cost in device-seconds without worker start and imports.",
+    WORKER_START_DEVICE_SECONDS: "Device-seconds in which workers started for the search; no part of its cost.",
     DRIVER_SECONDS: "Seconds of the driver's own work (searcher, scheduler, tracking); no part of the search's cost.",
     POSTERIOR_GAP_NATS: "LDN: how far the ELBO lies below its maximum over q for the final weights; 0 is converged.",
     D_OPT_EXACT: "LDN: the most probable depth of the exact posterior for the final weights.",

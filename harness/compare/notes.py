@@ -17,7 +17,7 @@ def notes(
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(ledger_faults(group))
-    found.extend(_on_unfinished(unit) for unit in units if unit.result is None)
+    found.extend(_on_all_failed(units))
     if len({unit.plan.space.margins for unit in units}) > 1:
         found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
@@ -60,11 +60,11 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
 
 
-def _on_unfinished(unit: Unit) -> str:
-    name = f"{unit.plan.method} seed {unit.plan.seed}"
-    if unit.trials and all(trial.status == "failed" for trial in unit.trials):
-        return f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
-    return f"{name}: no result yet; run the same command again to finish it."
+def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:
+    for unit in units:
+        if unit.result is None and unit.trials and all(trial.status == "failed" for trial in unit.trials):
+            name = f"{unit.plan.method} seed {unit.plan.seed}"
+            yield f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
 
 
 def _on_refits(by_method: Mapping[str, Sequence[Finished]]) -> Iterator[str]:

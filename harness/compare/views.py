@@ -148,7 +148,8 @@ def ledger_table(comparison: Comparison) -> TableView:
     ledgers = comparison.ledgers
     lines = {phase: [item.phases[phase] for item in ledgers] for phase in PHASES}
     lines["search cost"] = [item.total for item in ledgers]
-    lines["search cost without startup"] = [item.without_startup for item in ledgers]
+    lines["worker start"] = [item.worker_start for item in ledgers]
+    lines["search cost with worker start"] = [item.total + item.worker_start for item in ledgers]
     if all(item.refit is not None for item in ledgers):
         lines["refit"] = [item.refit or 0.0 for item in ledgers]
     lines["final evaluation"] = [item.final_eval for item in ledgers]

@@ -195,7 +195,7 @@ def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
         keys.TEST_BRIER: final.chosen.brier,
         keys.TRIALS: result.trials,
         keys.WALL_SECONDS: result.wall_seconds,
-        keys.COST_WITHOUT_STARTUP_SECONDS: result.cost_without_startup,
+        keys.WORKER_START_DEVICE_SECONDS: result.worker_start_device_seconds,
         keys.DRIVER_SECONDS: result.driver_seconds,
         keys.POSTERIOR_GAP_NATS: final.posterior_gap_nats,
         keys.D_OPT_EXACT: final.d_opt_exact,
