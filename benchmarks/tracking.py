@@ -104,10 +104,9 @@ class TuneTrial:
 def ours(tracker: Tracker, unit: Unit) -> float:
     began = time.perf_counter()
     tracker.write_unit(unit)
-    seconds = time.perf_counter() - began
     if tracker.warning:
         raise RuntimeError(tracker.warning)
-    return seconds
+    return time.perf_counter() - began
 
 
 def rays(callback: MLflowLoggerCallback, record: TrialRecord) -> float:
@@ -131,7 +130,7 @@ def points_in(uri: str, metric: str) -> int:
 
 def main() -> Iterator[str]:
     units = [search(seed) for seed in range(ROUNDS)]
-    our_seconds = ray_seconds = 0.0
+    our_seconds = our_cpu_seconds = ray_seconds = 0.0
     with tempfile.TemporaryDirectory() as folder:
         our_uri, ray_uri = (f"sqlite:///{Path(folder) / name}.db" for name in ("ours", "rays"))
         tracker = Tracker(our_uri)
@@ -139,12 +138,17 @@ def main() -> Iterator[str]:
         callback = MLflowLoggerCallback(tracking_uri=ray_uri, experiment_name="benchmark")
         callback.setup()
         for unit in units:
+            cpu_before = time.process_time()
             our_seconds += ours(tracker, unit)
+            our_cpu_seconds += time.process_time() - cpu_before
             ray_seconds += rays(callback, unit.trials[0])
         arrived = points_in(our_uri, keys.VAL_ACCURACY), points_in(ray_uri, "val_accuracy")
     scaled = ray_seconds * TRIALS / ROUNDS
     yield f"{TRIALS} trials × {POINTS} points × {len(METRICS)} metrics into sqlite"
-    yield f"ours                  {our_seconds:7.1f} s   goal ≤ 10 s   ({arrived[0]} points of a metric arrived)"
+    yield (
+        f"ours                  {our_seconds:7.1f} s   goal ≤ 10 s; {our_cpu_seconds:.1f} s of it on the processor "
+        f"({arrived[0]} points of a metric arrived)"
+    )
     yield (
         f"MLflowLoggerCallback  {scaled:7.1f} s   = {ray_seconds:.1f} s × {TRIALS // ROUNDS} for {ROUNDS} trials "
         f"({arrived[1]} points of a metric arrived)"

@@ -33,12 +33,18 @@ WORKER_START_DEVICE_SECONDS: Final = "worker_start_device_seconds"
 DRIVER_SECONDS: Final = "driver_seconds"
 POSTERIOR_GAP_NATS: Final = "posterior_gap_nats"
 D_OPT_EXACT: Final = "d_opt_exact"
+REFIT_DEVICE_SECONDS: Final = "refit_device_seconds"
+REFIT_TEST_ACCURACY: Final = "refit_test_accuracy"
+REFIT_TEST_LOG_LIKELIHOOD: Final = "refit_test_log_likelihood"
 
 DETAILS: Final[dict[str, str]] = {
     WORKER_START_DEVICE_SECONDS: "Device-seconds in which workers started for the search; no part of its cost.",
     DRIVER_SECONDS: "Seconds of the driver's own work (searcher, scheduler, tracking); no part of the search's cost.",
     POSTERIOR_GAP_NATS: "LDN: how far the ELBO lies below its maximum over q for the final weights; 0 is converged.",
     D_OPT_EXACT: "LDN: the most probable depth of the exact posterior for the final weights.",
+    REFIT_DEVICE_SECONDS: "Device-seconds of training the choice again on train + validation; no search cost.",
+    REFIT_TEST_ACCURACY: "Test accuracy of the refitted network.",
+    REFIT_TEST_LOG_LIKELIHOOD: "Test log-likelihood of the refitted network.",
 }
 
 # --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost) --------------------------

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 from harness.records import Unit
+from harness.tracking.store import check_uri
 
 
 def default_uri(out: Path) -> str:
@@ -16,11 +17,11 @@ class BackgroundTracker:
     """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread."""
 
     def __init__(self, uri: str, out: Path) -> None:
-        self._uri, self._out = uri, out
+        self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
+        self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
         self._thread.start()
-        self.warning: str | None = None
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)

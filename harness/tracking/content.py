@@ -200,6 +200,10 @@ def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
         keys.POSTERIOR_GAP_NATS: final.posterior_gap_nats,
         keys.D_OPT_EXACT: final.d_opt_exact,
     }
+    if result.refit:
+        measures[keys.REFIT_DEVICE_SECONDS] = result.refit.cost.device_seconds
+        measures[keys.REFIT_TEST_ACCURACY] = result.refit.test.accuracy
+        measures[keys.REFIT_TEST_LOG_LIKELIHOOD] = result.refit.test.log_likelihood
     chosen = next((trial for trial in unit.trials if trial.trial_id == result.chosen_trial), None)
     q = chosen.posterior.q if chosen and chosen.posterior else ()
     return [

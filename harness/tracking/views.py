@@ -80,7 +80,7 @@ def links(uri: str, server: str, space: str) -> dict[str, str]:
     )
     for run in reports:
         base = f"{server.rstrip('/')}/#/experiments/{experiment.experiment_id}/runs/{run.info.run_id}"
-        found["Report"] = f"{base}/artifacts/report.html"
+        found["Report"] = f"{base}/artifacts/report.html?workflowType=machine_learning"
     return found
 
 
@@ -131,9 +131,9 @@ def _bar(section: str, metric: str) -> dict[str, Any]:
     return _card("BAR", section, metricKey=metric)
 
 
-def _section(uuid: str, name: str, columns: int, height: int) -> dict[str, Any]:
-    shape = {"columns": columns, "cardHeight": height}
-    return {"uuid": uuid, "name": name, "display": True, "isReordered": True, "isGenerated": False} | shape
+def _section(uuid: str, name: str, columns: int, open_: bool = True) -> dict[str, Any]:
+    shape = {"columns": columns, "cardHeight": 360}
+    return {"uuid": uuid, "name": name, "display": open_, "isReordered": True, "isGenerated": False} | shape
 
 
 _CHARTS = [
@@ -148,10 +148,11 @@ _CHARTS = [
     _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
 ]
 _SECTIONS = [
-    _section(_QUALITY, "Quality against cost", 2, 360),
-    _section(_ANYTIME, "Best so far (step = device-ms)", 1, 360),
-    _section(_COST, "Cost", 3, 360),
-    _section(_DEPTH, "Depth (step = depth)", 3, 360),
+    _section(_QUALITY, "Quality against cost", 2),
+    _section(_ANYTIME, "Best so far (step = device-ms)", 1),
+    _section(_COST, "Cost", 3),
+    _section(_DEPTH, "Depth (step = depth)", 3),
+    _section("rest", "Model metrics", 3, open_=False),  # where MLflow itself puts whatever is in no chart above
 ]
 _STATE = {
     "searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'",

@@ -92,9 +92,14 @@ class Tracker:
     def _experiment(self, space: SearchSpace) -> str:
         if space.name not in self._experiments:
             experiment_id = self._find_or_create(space.name)
-            note = experiment_note(space)
-            if self.client.get_experiment(experiment_id).tags.get("mlflow.note.content") != note:
-                self.client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+            known = self.client.get_experiment(experiment_id).tags
+            tags = {
+                "mlflow.note.content": experiment_note(space),
+                "mlflow.experimentKind": "custom_model_development",  # opens on the runs, not on LLM traces
+            }
+            for key, value in tags.items():
+                if known.get(key) != value:
+                    self.client.set_experiment_tag(experiment_id, key, value)
             write_views(self.client, experiment_id)
             self._experiments[space.name] = experiment_id
         return self._experiments[space.name]

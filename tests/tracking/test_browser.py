@@ -30,7 +30,7 @@ pytestmark = [
 ]
 # The panel of MLflow's assistant opens by itself on the first visit and covers a third of the page.
 NO_ASSISTANT = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true')"
-LONGEST_MS = 90_000
+LONGEST_MS = 240_000
 PLOTS = """() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => ({
     x: plot.layout.xaxis.title?.text ?? '', y: plot.layout.yaxis.title?.text ?? '', scale: plot.layout.xaxis.type ?? '',
     points: plot.data.flatMap(trace => trace.x ? [...trace.x] : []), kinds: plot.data.map(trace => trace.type),

@@ -40,9 +40,10 @@ def test_no_child_uses_a_name_of_the_parent() -> None:
 
 
 def test_every_metric_has_its_sentence() -> None:
-    unit = one("ldn")
+    unit = one("ldn", refit=True)
     known = keys.HEADLINE | keys.DETAILS | keys.CURVES
     for content in (search_content(unit), trial_content(unit, 0)):
+        assert content.points
         for point in content.points:
             assert point.key in known or point.key.startswith(keys.COST_PREFIX)
 

@@ -117,6 +117,9 @@ def test_a_server_killed_in_mid_write_and_back_later(uri: str, monkeypatch: pyte
     with serving(uri, port) as address:
         assert sync(units, address).warning is None
         assert sync(units, address).unchanged == len(units)
+        back = Tracker(address)
+        back.log_report(SMALL, "<p>through the server</p>")
+        assert back.warning is None
     assert_complete(uri, units)
 
 
