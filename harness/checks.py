@@ -9,6 +9,7 @@ class Check:
     ok: bool
     detail: str  # what was found
     remedy: str = ""  # what to do about it; empty when there is nothing to do
+    fatal: bool = True  # False: a run may go on although this is not well
 
     def __post_init__(self) -> None:
         if not self.ok and not self.remedy:

@@ -13,6 +13,8 @@ from harness.launch import check_account
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto")
 
+pytestmark = pytest.mark.slow  # a simulated AWS takes seconds to start
+
 AWS_FILE = Path(__file__).parent.parent / "ray_cluster.yaml"
 REGION = "us-west-2"
 ME = "203.0.113.7/32"
@@ -60,7 +62,6 @@ def inbound(ec2: Any) -> dict[str, set[tuple[int, str]]]:
     }
 
 
-@pytest.mark.slow
 def test_bootstrap_starts_closed_machines(aws: Any) -> None:
     from ray.autoscaler._private.commands import _bootstrap_config
     from ray.autoscaler._private.providers import _get_node_provider
