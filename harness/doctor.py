@@ -66,7 +66,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 def answers(address: str | None) -> bool:
-    """Whether something listens at host:port. Ray itself would try for minutes; other kinds of address it refuses at once."""
+    """Whether something listens at host:port: Ray would try for minutes. Other addresses it refuses at once."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return True

@@ -11,12 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 SUBNET = "10.77.0"
+GATEWAY = f"{SUBNET}.254"
 _TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount", "ssh", "ssh-keygen", "rsync", "/usr/sbin/sshd")
 
 _NEW = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child")
@@ -33,13 +37,14 @@ def missing() -> str | None:
     return None if tried.returncode == 0 else "this machine does not allow network namespaces and bridges (`ip netns`)"
 
 
-def wait_until(what: str, condition: Callable[[], object], seconds: float) -> None:
-    """Polls until the condition holds; the deadline is for a broken run, not part of what is tested."""
+def wait_until(what: str, condition: Callable[[], T], seconds: float) -> T:
+    """Polls until the condition holds and returns it; the deadline is for a broken run, not part of what is tested."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.2)
+    return found
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,22 @@ class Host:
         self, command: str, *, timeout: float = 120, check: bool = True, **env: str
     ) -> "subprocess.CompletedProcess[str]":
         """A bash command on this host, as root with a clean environment."""
-        where = ["nsenter", "--target", str(self.pid), "--net", "--pid", "--mount", "--uts", "--ipc"]
-        words = [*where, "env", "-i", f"PATH={os.environ['PATH']}", "HOME=/root", "LANG=C.UTF-8"]
-        words += [f"{key}={value}" for key, value in env.items()]
-        done = subprocess.run([*words, "bash", "-c", command], capture_output=True, text=True, timeout=timeout)
+        words = self._words(command, env)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
         if check and done.returncode:
-            raise AssertionError(
-                f"{self.name}: {command}\nexit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-            )
+            output = f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+            raise AssertionError(f"{self.name}: {command}\nexit {done.returncode}\n{output}")
         return done
+
+    def start(self, command: str, **env: str) -> "subprocess.Popen[bytes]":
+        """The same in the background; it ends with the lab at the latest."""
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(self._words(command, env), stdin=quiet, stdout=quiet, stderr=quiet)
+
+    def _words(self, command: str, env: Mapping[str, str]) -> list[str]:
+        where = ["nsenter", "--target", str(self.pid), "--net", "--pid", "--mount", "--uts", "--ipc", "--wd=/"]
+        settings = {"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8", **env}
+        return [*where, "env", "-i", *(f"{key}={value}" for key, value in settings.items()), "bash", "-c", command]
 
     def processes(self) -> list[str]:
         """Command lines of what runs here, the first process, ssh sessions and this question left aside."""
@@ -93,7 +105,8 @@ class Lab:
         self.shared.mkdir()
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key)], check=True)
         shutil.copy(f"{self.key}.pub", base / "authorized_keys")
-        script = "ip link set lo up && ip link add bridge type bridge && ip link set bridge up && exec sleep infinity"
+        bridge = f"ip link add bridge type bridge && ip addr add {GATEWAY}/24 dev bridge && ip link set bridge up"
+        script = f"ip link set lo up && {bridge} && exec sleep infinity"
         # pdeathsig: when pytest is killed the lab goes too.
         self._root = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *_NEW, "--mount-proc", "sh", "-c", script], stderr=subprocess.DEVNULL
@@ -157,7 +170,8 @@ class Lab:
             f"ip link add {cable} type veth peer name eth0 netns {host.pid} && ip link set {cable} master bridge up"
         )
         subprocess.run(["nsenter", "--target", str(self._pid), "--net", "sh", "-c", inside], check=True)
-        up = f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up"
+        # The default route leads nowhere; Ray finds a machine's own address by looking for one.
+        up = f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up && ip route add default via {GATEWAY}"
         subprocess.run(["nsenter", "--target", str(host.pid), "--net", "sh", "-c", up], check=True)
 
 
