@@ -152,25 +152,37 @@ def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
     return [kind for kind in found if kind.most > 0]
 
 
+@dataclass(frozen=True)
+class TrialSlots:
+    now: int  # trials that the machines there can hold at once
+    most: int  # and with those the autoscaler may still start, all of the kind that holds most
+
+
+def trial_slots(
+    nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
+) -> TrialSlots:
+    """One trial runs on one machine, so slots are counted machine by machine."""
+    asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
+    now = sum(_fits(node, asked) for node in nodes)
+    scaled = max((_fits(kind.resources, asked) * kind.most for kind in _worker_types(autoscaler)), default=0)
+    return TrialSlots(now, max(now, scaled))
+
+
 def check_resources(
     nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
 ) -> Check:
-    """One trial must fit on one machine, there now or within the autoscaler's limits; Ray would wait for ever."""
-    asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
+    """A trial must fit on a machine that is there or within the autoscaler's limits; Ray would wait for ever."""
+    slots = trial_slots(nodes, autoscaler, gpus, cpus)
+    words = " and ".join(f"{amount:g} {name}" for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0)
+    if slots.most:
+        scaled = f", up to {slots.most} with new machines" if slots.most > slots.now else ""
+        return Check("resources", True, f"{words} per trial: {slots.now} at once now{scaled}")
+    largest = {name: max([0.0, *(node.get(name, 0) for node in nodes)]) for name in ("GPU", "CPU")}
     types = _worker_types(autoscaler)
-    now = sum(_fits(node, asked) for node in nodes)
-    most = max((_fits(kind.resources, asked) * kind.most for kind in types), default=0)
-    words = " and ".join(f"{amount:g} {name}" for name, amount in asked.items()) or "nothing"
-    if not now and not most:
-        largest = {name: max([0.0, *(node.get(name, 0) for node in nodes)]) for name in ("GPU", "CPU")}
-        coming = "".join(f"; {kind.name}, up to {kind.most}: {_shown(kind.resources)}" for kind in types)
-        detail = f"a trial asks for {words}, no machine ever has that (largest now: {_shown(largest)}{coming})"
-        remedy = (
-            "lower --gpus-per-trial or --cpus-per-trial, or give the cluster file a larger machine and max_workers > 0"
-        )
-        return Check("resources", False, detail, remedy)
-    scaled = f", up to {most} with new machines" if most else ""
-    return Check("resources", True, f"{words} per trial: {now} at once now{scaled}")
+    coming = "".join(f"; {kind.name}, up to {kind.most}: {_shown(kind.resources)}" for kind in types)
+    detail = f"a trial asks for {words}, no machine ever has that (largest now: {_shown(largest)}{coming})"
+    remedy = "lower --gpus-per-trial or --cpus-per-trial, or give the cluster file a larger machine and max_workers > 0"
+    return Check("resources", False, detail, remedy)
 
 
 def _fits(machine: Mapping[str, float], asked: Mapping[str, float]) -> int:

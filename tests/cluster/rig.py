@@ -72,9 +72,10 @@ class Host:
         return done
 
     def start(self, command: str, **env: str) -> "subprocess.Popen[bytes]":
-        """The same in the background; it ends with the lab at the latest."""
+        """The same in the background, as a process group of its own; it ends with the lab at the latest."""
         quiet = subprocess.DEVNULL
-        return subprocess.Popen(self._words(command, env), stdin=quiet, stdout=quiet, stderr=quiet)
+        words = self._words(command, env)
+        return subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
     def _words(self, command: str, env: Mapping[str, str]) -> list[str]:
         where = ["nsenter", "--target", str(self.pid), "--net", "--pid", "--mount", "--uts", "--ipc", "--wd=/"]

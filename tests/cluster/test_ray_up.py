@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert {result["host"] for result in results} <= {"head", "worker1"}
     assert len(list(lab.shared.glob("attempts/*"))) == UNITS + len(lost)
 
-    tunnel.kill()
+    os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel
     at_home(f"ray exec {FILE} 'kill -- -$(cat ~/mlflow/pid)'")
     at_home(f"ray down -y {FILE}")
     for host in (head, worker1):
