@@ -189,3 +189,27 @@ def test_bad_input_is_one_sentence(text: str | None, words: str, tmp_path: Path)
     with pytest.raises(UserError, match=words) as caught:
         check_cluster_file(path)
     assert "\n" not in str(caught.value)
+
+
+def test_spot_lines_are_right_once_uncommented(tmp_path: Path) -> None:
+    text = (
+        AWS.read_text()
+        .replace("# InstanceMarketOptions", "InstanceMarketOptions")
+        .replace("#     MarketType", "    MarketType")
+    )
+    (tmp_path / "cluster.yaml").write_text(text)
+    config = read_cluster_file(tmp_path / "cluster.yaml")
+    spot = config["available_node_types"]["gpu_worker"]["node_config"]["InstanceMarketOptions"]
+    assert spot == {"MarketType": "spot"}
+    assert set(failed(check_cluster_file(tmp_path / "cluster.yaml"))) == {"values"}
+
+
+def test_guide_and_files_agree() -> None:
+    """Names that the guide tells people to type are those in the files."""
+    guide = (ROOT / "docs" / "cluster.md").read_text()
+    profile = read_cluster_file(AWS)["available_node_types"]["gpu_worker"]["node_config"]["IamInstanceProfile"]["Name"]
+    assert f"--instance-profile-name {profile}" in guide
+    for path in FILES:
+        start = " ".join(read_cluster_file(path)["head_start_ray_commands"])
+        assert "--dashboard-port=8265" in start and "--port 5000" in start and "~/mlflow/pid" in start
+    assert "--remote-port 5000" in guide and "127.0.0.1:8265" in guide and "cat ~/mlflow/pid" in guide
