@@ -115,6 +115,21 @@ class CurvePoint(Frozen):
     d_opt: Count | None = None  # LDN: by the space's rule, at this epoch
 
 
+class Progress(Frozen):
+    """What a trial reports: enough to make its record, should this report turn out to be the last one."""
+
+    epoch: Count
+    stop_reason: StopReason | None  # None while it trains
+    best_epoch: Count
+    train_objective: float | None  # at the best epoch
+    val: Measures | None  # of the best parameters so far; None when the trial failed
+    posterior: Posterior | None
+    depth_changed_late: bool | None
+    cost: Cost
+    point: CurvePoint | None  # None when the trial failed
+    error: str | None = None
+
+
 class Attempt(Frozen):
     """One stay of a trial on a worker. A retried trial has several; all of their time is paid for."""
 
@@ -163,6 +178,35 @@ class TrialRecord(Frozen):
     queue_seconds: NonNegative = 0.0
     error: str | None = None  # the traceback's tail of a failed trial
 
+    @classmethod
+    def of(
+        cls, trial_id: str, config: TrialConfig, split_hash: str, last: Progress, environment: Environment, **more: Any
+    ) -> "TrialRecord":
+        """The record of a trial whose last report was `last`; without a stop reason there, a scheduler stopped it."""
+        stop_reason = last.stop_reason or "scheduler"
+        status = {"failed": "failed", "scheduler": "stopped", "budget": "stopped"}.get(stop_reason, "finished")
+        values = {
+            "status": status,
+            "stop_reason": stop_reason,
+            "best_epoch": last.best_epoch,
+            "train_objective": last.train_objective,
+            "val": last.val,
+            "posterior": last.posterior,
+            "depth_changed_late": last.depth_changed_late,
+            "cost": last.cost,
+            "error": last.error,
+        }
+        return cls(
+            trial_id=trial_id,
+            kind=config.kind,
+            depth=config.depth,
+            seed=config.seed,
+            config_hash=config.hash,
+            split_hash=split_hash,
+            environment=environment,
+            **{**values, **more},
+        )
+
 
 class DepthMeasures(Frozen):
     """Test measures of one depth: of a stand-alone network (grid), or read out of the LDN."""
@@ -178,6 +222,7 @@ class FinalEvaluation(Frozen):
     reliability: tuple[ReliabilityBin, ...]
     n_test: Count
     split_hash: str
+    refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if LDN
     full: Measures | None = None  # LDN, all D+1 depths marginalised
     full_reliability: tuple[ReliabilityBin, ...] = ()
     per_depth_test: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone; grid: every trained depth. Analysis only.
@@ -244,7 +289,9 @@ class Plan(Frozen):
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
+        determining = self.model_dump_json(exclude={"space": {"description", "margins"}})
+        return hashlib.sha256(determining.encode()).hexdigest()[:16]
 
 
 class Unit(Frozen):

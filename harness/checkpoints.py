@@ -1,0 +1,48 @@
+"""Checkpoints of trials: one file per trial at a known place that every node can reach.
+
+A retry on another worker, a run continued after a crash and the final evaluation all look in the same place, so
+nobody has to be told where a checkpoint went. The root is a folder (local, NFS) or a URI such as s3://bucket/path.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pyarrow import fs
+
+
+class CheckpointStore:
+    """Pickles as its root; connects to a URI's file system where it is used."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._remote = "://" in root
+
+    def save(self, key: str, write: Callable[[Path], None]) -> None:
+        """Replaces the checkpoint as a whole: a reader sees the old one or the new one."""
+        if not self._remote:
+            path = Path(self.root, key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f".{path.name}.partial")
+            write(partial)
+            partial.replace(path)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            local = Path(folder, "checkpoint")
+            write(local)
+            filesystem, base = fs.FileSystem.from_uri(self.root)
+            with filesystem.open_output_stream(f"{base}/{key}") as stream:  # an object appears when it is closed
+                stream.write(local.read_bytes())
+
+    def fetch(self, key: str) -> Path | None:
+        """A local path to the checkpoint, or None where there is none yet."""
+        if not self._remote:
+            path = Path(self.root, key)
+            return path if path.exists() else None
+        filesystem, base = fs.FileSystem.from_uri(self.root)
+        if filesystem.get_file_info(f"{base}/{key}").type == fs.FileType.NotFound:
+            return None
+        local = Path(tempfile.mkdtemp(), Path(key).name)
+        with filesystem.open_input_stream(f"{base}/{key}") as stream:
+            local.write_bytes(stream.read())
+        return local

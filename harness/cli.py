@@ -1,0 +1,407 @@
+"""The command line: parses, calls, prints. No logic."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from harness import __version__
+from harness.errors import UserError
+from harness.spaces import SearchSpace, known_spaces, load_space
+
+console = Console(highlight=False)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Runs the command line; a mistake of the user is one sentence and exit code 2, `--debug` shows the traceback."""
+    args = sys.argv[1:] if args is None else args
+    debug = "--debug" in args  # wherever it stands
+    args = [arg for arg in args if arg != "--debug"]
+    try:
+        code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug})
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except UserError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # `harness list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(sentence: str) -> None:
+    click.echo(f"error: {sentence}", err=True)
+    sys.exit(2)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="depth-search-harness")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks and Ray's own output.")
+def commands() -> None:
+    """Does one learnt-depth run replace a search over depths?"""
+
+
+def space_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    """SPACE, --set and --data-dir, as every command that reads a search space takes them."""
+    command = click.argument("space_name", metavar="SPACE")(command)
+    command = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, as training.lr=0.05."
+    )(command)
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="HARNESS_DATA_DIR",
+        help="Where image data sets lie.",
+    )(command)
+
+
+results_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder of the results.",
+)
+tracking_option = click.option(
+    "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
+)
+
+
+@commands.command()
+@space_arguments
+@click.option("--ldn", is_flag=True, help="Train the learnt-depth network.")
+@click.option("--depth", type=click.IntRange(min=0), help="Train a network of this fixed depth.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--test", is_flag=True, help="Open the test set and show its measures too.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to train with.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Continue from this file, and keep it up to date.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def trial(
+    space_name: str,
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    ldn: bool,
+    depth: int | None,
+    seed: int,
+    test: bool,
+    device: str,
+    cpus: int,
+    checkpoint: Path | None,
+    as_json: bool,
+) -> None:
+    """Train one network in this process, without Ray."""
+    space = load_space(space_name, overrides)
+    config_of = _trial_config(space, ldn, depth)
+    from harness.environment import choose_device
+    from harness.trial import run_one
+    from harness.trial_view import view
+
+    config = config_of(seed)
+    with _progress_bar(config.training.max_epochs, shown=console.is_terminal and not as_json) as show:
+        report = run_one(
+            config,
+            device=choose_device(device),
+            cpus=cpus,
+            test=test,
+            checkpoint=checkpoint,
+            data_dir=data_dir,
+            show=show,
+        )
+    if as_json:
+        click.echo(report.model_dump_json())
+    else:
+        console.print(view(report))
+    if report.record.status == "failed":
+        sys.exit(1)
+
+
+def _trial_config(space: SearchSpace, ldn: bool, depth: int | None) -> Callable[[int], Any]:
+    from harness.records import TrialConfig
+
+    if ldn == (depth is not None):
+        raise UserError("give either --ldn or --depth N, not both and not neither")
+    if depth is not None and depth > space.depth.max:
+        raise UserError(f"--depth must lie in 0…{space.depth.max}, the depths of {space.name}; got {depth}")
+    return lambda seed: TrialConfig.of(space, "ldn" if ldn else "ddn", space.depth.max if ldn else depth or 0, seed)
+
+
+class _progress_bar:  # noqa: N801 - used like a function
+    """A bar of epochs on stderr while a trial trains."""
+
+    def __init__(self, max_epochs: int, shown: bool) -> None:
+        columns = (TextColumn("epoch"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.description}"))
+        stderr = Console(stderr=True)
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=stderr, transient=True, disable=not shown)
+        self._task = self._bar.add_task("", total=max_epochs)
+
+    def __enter__(self) -> Callable[[Any], None]:
+        self._bar.start()
+        return self._show
+
+    def _show(self, progress: Any) -> None:
+        text = f"validation log-likelihood {progress.val.log_likelihood:.4f}" if progress.val else ""
+        self._bar.update(self._task, completed=progress.epoch, description=text)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+@commands.command()
+@space_arguments
+@click.option(
+    "--methods",
+    default="ldn,grid",
+    show_default=True,
+    help="Names, options, paths: ldn,asha:grace_epochs=20,my.py; or all.",
+)
+@click.option("--seeds", default="0", show_default=True, help="Comma-separated; each seed is a repeat of all methods.")
+@click.option("--trials", type=click.IntRange(min=1), help="Budget of each search, instead of the space's.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Cap of epochs, instead of the space's.")
+@click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Fractions share a GPU."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="Trials of one search at once; 1 makes adaptive methods reproducible.",
+)
+@click.option("--parallel-units", type=click.IntRange(min=1), help="Searches at once.")
+@click.option("--workers", type=click.IntRange(min=1), help="Trials at once in all; as many as fit by default.")
+@click.option(
+    "--max-failures", type=click.IntRange(min=0), default=2, show_default=True, help="Retries of a crashed trial."
+)
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Device-seconds; no new trial starts past it."
+)
+@click.option("--refit", is_flag=True, help="Retrain each winner on train + validation, cost apart.")
+@click.option("--fresh", is_flag=True, help="Move earlier results aside instead of continuing them.")
+@click.option("--address", help="A running Ray cluster; a Ray of its own on this machine by default.")
+@click.option("--storage", help="Where checkpoints go: a folder or URI that every node reaches.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
+@results_option
+@tracking_option
+@click.pass_obj
+def run(
+    settings: dict[str, Any],
+    /,
+    space_name: str,
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    methods: str,
+    seeds: str,
+    trials: int | None,
+    epochs: int | None,
+    dry_run: bool,
+    tracking_uri: str | None,
+    **options: Any,
+) -> None:
+    """Run searches side by side on Ray Tune; the same command again continues."""
+    if trials:
+        overrides += (f"budget.trials={trials}", f"budget.early_stopping_trials={trials}")
+    if epochs:
+        overrides += (f"training.max_epochs={epochs}",)
+    space = load_space(space_name, overrides)
+    seed_list = _parse_seeds(seeds)
+    from harness import runner
+    from harness.methods import parse_methods
+    from harness.progress import live_table
+    from harness.tracking.background import BackgroundTracker
+
+    run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
+    units = runner.make_units(space, parse_methods(methods), seed_list, run_options)
+    if dry_run:
+        from harness.forecast import forecast
+
+        console.print(forecast(units, data_dir))
+        return
+    uri = _tracking_uri(tracking_uri, run_options.out)
+    tracker = BackgroundTracker(uri, run_options.out)
+    outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
+    warning = tracker.close()
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
+    if outcome.interrupted:
+        raise UserError("stopped; finished trials and checkpoints are kept: the same command continues")
+    for unit in outcome.unfinished:
+        console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
+    if outcome.results:
+        reference = "ldn" if any(result.method == "ldn" for result in outcome.results) else outcome.results[0].method
+        _show_comparison(run_options.out, space.name, reference, "table", brief=True)
+        path = _write_report(run_options.out, space.name, reference)
+        if not warning:
+            _log_report(uri, run_options.out, space.name)
+        console.print(f"report: {path}\nMLflow: harness ui {space.name} --out {run_options.out}", soft_wrap=True)
+    if outcome.failures:
+        for unit, why in outcome.failures.items():
+            click.echo(f"{unit} failed: {why}", err=True)
+        sys.exit(1)
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds takes whole numbers separated by commas, as 0,1,2; got {text!r}") from None
+    if min(seeds) < 0:
+        raise UserError(f"seeds must not be negative; got {min(seeds)}")
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise UserError(f"seed {seed} is given twice")
+    return seeds
+
+
+def _tracking_uri(given: str | None, folder: Path) -> str:
+    from harness.tracking.background import default_uri
+
+    return given or default_uri(folder)
+
+
+def _log_report(uri: str, folder: Path, space: str) -> None:
+    from harness.tracking.writer import Tracker
+
+    html = (folder / space / "report.html").read_text(encoding="utf-8")
+    Tracker(uri).log_report(_read(folder, space)[0].plan.space, html)
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@results_option
+@tracking_option
+def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
+    """Write what MLflow lacks of the results; running it again changes nothing."""
+    from harness.tracking.winners import winner_in
+    from harness.tracking.writer import sync as sync_units
+
+    uri = _tracking_uri(tracking_uri, out)
+    for space in _spaces_in(out, space_names):
+        done = sync_units([unit for unit in _read(out, space) if unit.result], uri, winner_in(out))
+        if done.warning:
+            raise UserError(done.warning)
+        if (out / space / "report.html").exists():
+            _log_report(uri, out, space)
+        console.print(f"{space}: {done.written} searches written, {done.unchanged} were there already")
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
+@results_option
+@tracking_option
+def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+    """Show the results in MLflow's UI on 127.0.0.1 until Ctrl-C."""
+    from harness.tracking.server import serving, wait_for_interrupt
+    from harness.tracking.views import links
+
+    uri = _tracking_uri(tracking_uri, out)
+    spaces = _spaces_in(out, space_names)
+    console.print("starting MLflow's server …")
+    with serving(uri, port) as address:
+        for space in spaces:
+            found = links(uri, address, space)
+            for name, link in found.items():
+                console.print(f"{space} · {name}: {link}", soft_wrap=True)
+            if open_browser and found:
+                webbrowser.open(next(iter(found.values())))
+                open_browser = False
+        console.print("Ctrl-C ends the server")
+        wait_for_interrupt()
+
+
+def _spaces_in(folder: Path, names: tuple[str, ...]) -> list[str]:
+    """The spaces asked for, or all that have results."""
+    found = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/plan.json")})
+    if not found:
+        raise UserError(f"there are no results in {folder}; `harness run quickstart` makes some")
+    return [_space_key(name) for name in names] or found
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option("--reference", default="ldn", show_default=True, help="The method the others are compared with.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@results_option
+def compare(space_name: str, reference: str, form: str, out: Path) -> None:
+    """Cost and quality of the methods, paired by seed, with intervals and a verdict."""
+    _show_comparison(out, _space_key(space_name), reference, form)
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option("--reference", default="ldn", show_default=True, help="The method the others are compared with.")
+@results_option
+def report(space_name: str, reference: str, out: Path) -> None:
+    """Write results/SPACE/report.html: figures, tables and the verdict in one file."""
+    click.echo(_write_report(out, _space_key(space_name), reference))
+
+
+def _space_key(name: str) -> str:
+    """A space goes by its name in the results, also when it is given as a file."""
+    return Path(name).stem if name.endswith((".yaml", ".yml")) else name
+
+
+def _read(folder: Path, space: str) -> list[Any]:
+    from harness.store import read_units
+
+    units, problems = read_units(folder, space)
+    for problem in problems:
+        click.echo(f"warning: {problem}", err=True)
+    if not units:
+        raise UserError(f"there are no results of {space!r} in {folder}; `harness run {space}` makes some")
+    return units
+
+
+def _show_comparison(folder: Path, space: str, reference: str, form: str, brief: bool = False) -> None:
+    from harness.compare import compare as compare_units
+    from harness.compare.render import as_json, as_markdown, details, summary
+
+    comparison = compare_units(_read(folder, space), reference)
+    if form == "json":
+        click.echo(as_json(comparison))
+    elif form == "md":
+        click.echo(as_markdown(comparison))
+    else:
+        if not brief:
+            console.print(details(comparison))
+        console.print(summary(comparison))
+
+
+def _write_report(folder: Path, space: str, reference: str) -> Path:
+    from harness.compare import compare as compare_units
+    from harness.report.html import build_report
+    from harness.store import write_atomically
+
+    units = _read(folder, space)
+    path = folder / space / "report.html"
+    write_atomically(path, build_report(units, compare_units(units, reference)))
+    return path
+
+
+@commands.command(name="list")
+def list_() -> None:
+    """Search spaces and methods that go by name."""
+    spaces = Table("space", "what it is", box=None, pad_edge=False)
+    for name in sorted(known_spaces()):
+        spaces.add_row(name, load_space(name).description)
+    console.print(spaces, "")
+    from harness.methods import known_methods, load_method
+
+    methods = Table("method", "what it is", box=None, pad_edge=False)
+    for name in known_methods():
+        _, method = load_method(name)
+        methods.add_row(name, (type(method).__doc__ or "").strip().splitlines()[0])
+    console.print(methods)

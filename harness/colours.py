@@ -1,0 +1,31 @@
+"""One colour per method, the same in the terminal, the report and MLflow; safe for colour-blind readers."""
+
+import hashlib
+from typing import Final
+
+# Okabe & Ito's palette; its yellow is left out, too pale for lines on white.
+BLUE: Final = "#0072B2"
+VERMILION: Final = "#D55E00"
+GREEN: Final = "#009E73"
+PURPLE: Final = "#CC79A7"
+ORANGE: Final = "#E69F00"
+SKY: Final = "#56B4E9"
+
+METHOD_COLOURS: Final[dict[str, str]] = {
+    "ldn": VERMILION,
+    "grid": BLUE,
+    "random_search": GREEN,
+    "optuna_tpe": PURPLE,
+    "asha": ORANGE,
+    "optuna_asha": SKY,
+    "golden_section": "#8C6D31",
+}
+# Shades for methods of users' own: apart from the above in lightness, so they differ without colour vision too.
+OTHER_COLOURS: Final = ("#000000", "#777777", "#00425F", "#7A3600", "#005C43", "#7D3A5D")
+
+
+def colour_of(method: str) -> str:
+    """`#rrggbb`. A method of a user's own gets one by its name: stable over runs and machines."""
+    if method in METHOD_COLOURS:
+        return METHOD_COLOURS[method]
+    return OTHER_COLOURS[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_COLOURS)]

@@ -1,0 +1,68 @@
+"""Numbers as a reader wants them: as many digits as the interval supports."""
+
+import math
+
+from harness.statistics import Interval
+
+MINUS = "−"
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """`digits` significant digits, no exponent between 0.0001 and a million: 0.0042, 17.7, 1,234."""
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}".replace("-", MINUS)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}".replace("-", MINUS)
+
+
+def mean_and_spread(interval: Interval) -> str:
+    """`17.7 ± 0.4`: the half-width decides how many digits; the mean alone where there is no interval."""
+    half = interval.half_width
+    if half is None:
+        return plain(interval.mean, 4)
+    decimals = _decimals(half)
+    return f"{_fixed(interval.mean, decimals)} ± {_fixed(half, decimals)}"
+
+
+def signed(interval: Interval) -> str:
+    """`+0.0031 (−0.0008 to +0.0070)`, of a difference."""
+    if interval.low is None or interval.high is None:
+        return _signed(interval.mean, 4)
+    decimals = _decimals((interval.high - interval.low) / 2, two_digits=True)
+    ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"
+    return f"{_signed(interval.mean, decimals)} ({ends})"
+
+
+def ratio(value: float) -> str:
+    """Two significant digits below 10, whole numbers beyond: 0.83, 6.1, 12, 140."""
+    if value >= 9.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 0.995 else f"{value:.2f}" if value >= 0.095 else f"{value:.2g}"
+
+
+def ratio_with_ends(interval: Interval) -> str:
+    """`6.1× (4.8–7.9)`; one decimal more where whole numbers would make the interval look like a point."""
+    if interval.low is None or interval.high is None:
+        return f"{ratio(interval.mean)}×"
+    mean, low, high = ratio(interval.mean), ratio(interval.low), ratio(interval.high)
+    if low == high:
+        decimals = 2 if interval.mean < 9.95 else 1
+        mean, low, high = (f"{value:,.{decimals}f}" for value in (interval.mean, interval.low, interval.high))
+    return f"{mean}× ({low}–{high})"
+
+
+def _decimals(half: float, two_digits: bool = False) -> int:
+    """Two digits of the half-width when it starts with 1 or 2, else one: more would be noise."""
+    magnitude = math.floor(math.log10(half))
+    digits = 1 if two_digits or half / 10**magnitude < 2.95 else 0
+    return min(8, max(0, digits - magnitude))
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}".replace("-", MINUS)
+
+
+def _signed(value: float, decimals: int) -> str:
+    return f"{value:+,.{decimals}f}".replace("-", MINUS)

@@ -1,0 +1,146 @@
+"""What a comparison holds: frozen values, to and from JSON. Everything printed or drawn comes from here."""
+
+from typing import Literal
+
+from harness.spaces import Frozen, Margins
+from harness.statistics import Interval, Verdict
+
+Better = Literal["lower", "higher"]
+
+
+class MethodRow(Frozen):
+    """One line of the table: means over the method's finished seeds, with 95 % t intervals."""
+
+    method: str
+    seeds: tuple[int, ...]
+    values: dict[str, Interval]  # by measure key; see measures.py
+    per_seed: dict[str, tuple[float, ...]]  # the same, as measured, in the order of `seeds`
+
+
+class Pair(Frozen):
+    """The reference against one baseline, on the seeds both have finished."""
+
+    baseline: str
+    seeds: tuple[int, ...]
+    cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
+    differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
+    verdicts: dict[str, Verdict]  # accuracy, log-likelihood, ECE; empty when withheld
+    unequal: tuple["Difference", ...]  # fairness differences between these units
+    withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
+
+
+class Stage(Frozen):
+    """The table of one cost mode: search only, or search + refit."""
+
+    name: Literal["search", "search + refit"]
+    rows: tuple[MethodRow, ...]
+    pairs: tuple[Pair, ...]
+
+
+class Reached(Frozen):
+    """Device-seconds until a target was reached, per seed; None: never."""
+
+    seeds: tuple[int, ...]
+    device_seconds: tuple[float | None, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(value is not None for value in self.device_seconds)
+
+    @property
+    def median(self) -> float | None:
+        """Over all seeds, a "never" counting as infinite; None when the median itself is "never"."""
+        ordered = sorted(float("inf") if value is None else value for value in self.device_seconds)
+        middle = len(ordered) // 2
+        value = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return None if value == float("inf") else value
+
+
+class EqualQuality(Frozen):
+    """Cost at equal validation log-likelihood, both ways. A lower bound: the baseline does not know when to stop."""
+
+    baseline: str
+    margin: float
+    baseline_reaches: Reached  # the reference's final value − margin
+    reference_reaches: Reached  # the baseline's final value − margin, on the reference's own curve
+    speed_up: Interval | None  # baseline_reaches / the reference's whole cost; None unless every seed reached it
+
+
+class WallClock(Frozen):
+    """Modelled seconds on w devices: mean over seeds; None where a trial does not fit on w devices."""
+
+    method: str
+    seconds: dict[int, float | None]  # by number of devices
+
+
+class Ledger(Frozen):
+    """Where a method's device time went: means over seeds, in device-seconds."""
+
+    method: str
+    phases: dict[str, float]
+    total: float  # the search cost
+    without_startup: float
+    final_eval: float  # outside search cost, as is everything below
+    refit: float | None
+    driver_seconds: float
+    queue_seconds: float
+
+
+class DepthCheck(Frozen):
+    """A method's choice of depth against the measured curve of stand-alone networks (grid). Analysis only."""
+
+    method: str
+    seeds: tuple[int, ...]
+    log_likelihood_regret: Interval  # best trained DDN − the DDN at the chosen depth, test set
+    accuracy_regret: Interval
+    network_log_likelihood_regret: Interval  # best trained DDN − the method's own chosen network
+    network_accuracy_regret: Interval
+    nearest_used: tuple[int, ...]  # seeds whose d_opt was not trained: the nearest depth stood in
+    rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (LDN)
+
+
+class Difference(Frozen):
+    """Something that was not equal between methods and ought to be."""
+
+    rule: str
+    detail: str
+
+
+class Contamination(Frozen):
+    """Signs that seconds were not the same seconds for all methods (a shared machine)."""
+
+    signs: tuple[str, ...]
+
+    @property
+    def found(self) -> bool:
+        return bool(self.signs)
+
+
+class ChecklistItem(Frozen):
+    question: str
+    answer: Literal["yes", "partly", "no"]
+    evidence: str
+
+
+class Comparison(Frozen):
+    """The answer: is the reference cheaper, and does it cost quality?"""
+
+    space: str
+    reference: str
+    margins: Margins
+    methods: tuple[str, ...]  # with at least one finished unit; the reference first
+    unfinished_methods: tuple[str, ...]  # with none
+    seeds: tuple[int, ...]
+    missing: tuple[str, ...]  # cells without a result, named "method seed k"
+    headline: str
+    sentences: tuple[str, ...]  # one per baseline
+    search: Stage
+    refit: Stage | None
+    equal_quality: tuple[EqualQuality, ...]
+    wall_clock: tuple[WallClock, ...]  # modelled
+    ledgers: tuple[Ledger, ...]
+    depth_checks: tuple[DepthCheck, ...]
+    contamination: Contamination
+    fairness: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    checklist: tuple[ChecklistItem, ...]

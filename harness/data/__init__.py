@@ -1,0 +1,64 @@
+"""Data sets: settings in, rows out. The pool is what a node holds once; a seed is two lists of its rows.
+
+`load_test` is called by `final.evaluate_on_test` and by nothing else.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from harness.data import arrays, digits, image_folder, images, spirals
+from harness.data.splits import LabelledSet, Pool, TrainingData, check_rows, stratified_rows, training_data
+from harness.seeds import numpy_generator
+from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
+
+__all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data"]
+
+
+def load_pool(settings: DataSettings, data_dir: Path | None = None) -> Pool | None:
+    """The rows that all seeds share, loaded once per node; None where every seed draws its own (spirals)."""
+    match settings:
+        case SpiralsData():
+            return None
+        case DigitsData():
+            return digits.load_pool(settings)
+        case ArraysData():
+            return arrays.load_pool(settings, data_dir)
+        case ImageFolderData():
+            return image_folder.load_pool(settings, data_dir)
+        case _:
+            return images.load_pool(settings, data_dir)
+
+
+def load_training_data(settings: DataSettings, seed: int, pool: Pool | None = None) -> TrainingData:
+    """Training and validation rows of one seed."""
+    if isinstance(settings, SpiralsData):
+        pool = spirals.load_pool(settings, seed)
+    else:
+        pool = pool or load_pool(settings)
+        assert pool is not None
+    if pool.val_rows is not None:
+        val_rows = pool.val_rows
+        train_rows = np.setdiff1d(np.arange(len(pool.y)), val_rows)
+    else:
+        assert not isinstance(settings, SpiralsData)
+        rng = numpy_generator(seed, "split")
+        train_rows, val_rows = stratified_rows(pool.y, settings.val_fraction, rng, at_least=10)
+    return training_data(pool, train_rows, val_rows)
+
+
+def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path | None = None) -> LabelledSet:
+    """The test rows, checked like the training rows."""
+    match settings:
+        case SpiralsData():
+            test = spirals.load_test(settings, seed)
+        case DigitsData():
+            test = digits.load_test(settings)
+        case ArraysData():
+            test = arrays.load_test(settings, data_dir)
+        case ImageFolderData():
+            test = image_folder.load_test(settings, data_dir)
+        case _:
+            test = images.load_test(settings, data_dir)
+    check_rows(test.x, test.y, n_classes)
+    return test

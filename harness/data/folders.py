@@ -1,0 +1,22 @@
+"""Where data files lie on this machine."""
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """The user's cache folder of this program: downloads by default, decoded image folders always."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "depth-search-harness"
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """The folder that was asked for, else `HARNESS_DATA_DIR`, else the cache folder."""
+    return (data_dir or Path(os.environ.get("HARNESS_DATA_DIR") or cache_dir())).expanduser()
+
+
+def own_path(path: str, data_dir: Path | None) -> Path:
+    """A path from a search space: as written (from the working folder), else inside the data folder."""
+    written = Path(path).expanduser()
+    inside = data_folder(data_dir) / written
+    return inside if not written.exists() and inside.exists() else written

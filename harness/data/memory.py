@@ -1,0 +1,54 @@
+"""How much memory an array would need against what is there, asked before the first byte is loaded."""
+
+import os
+from pathlib import Path
+
+from harness.errors import UserError
+
+_CGROUP_V2 = Path("/sys/fs/cgroup")
+_CGROUP_V1 = Path("/sys/fs/cgroup/memory")
+
+
+def check_fits(needed: int, what: str) -> None:
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise too_large(needed, what, f"{_gib(available)} of memory is available")
+
+
+def too_large(needed: int, what: str, instead: str = "the system refused it") -> UserError:
+    return UserError(f"{what} would need about {_gib(needed)} of memory and {instead}; give fewer or smaller samples")
+
+
+def available_bytes() -> int | None:
+    """Memory this process may still take: the machine's or, in a container, what its limit leaves; None if unknown."""
+    known = [free for free in (_machine(), _container()) if free is not None]
+    return min(known) if known else None
+
+
+def _machine() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _container() -> int | None:
+    for limit, usage in (
+        (_CGROUP_V2 / "memory.max", _CGROUP_V2 / "memory.current"),
+        (_CGROUP_V1 / "memory.limit_in_bytes", _CGROUP_V1 / "memory.usage_in_bytes"),
+    ):
+        try:
+            return max(0, int(limit.read_text()) - int(usage.read_text()))
+        except (OSError, ValueError):  # no such file, or "max": no limit
+            continue
+    return None
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:,.1f} MiB"

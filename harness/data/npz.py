@@ -1,0 +1,80 @@
+"""Reading a .npz that somebody else wrote: what it holds and needs, from the headers alone, then array by array."""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from harness.data.memory import too_large
+from harness.data.splits import Array
+from harness.errors import UserError
+
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError, KeyError)
+
+
+@dataclass(frozen=True)
+class Header:
+    """Shape and type of a stored array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
+
+
+def read_headers(path: Path) -> dict[str, Header]:
+    """Every array of the file by name, without loading one."""
+    if not path.is_file():
+        raise UserError(f"data.path must name a .npz file; there is no file {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            headers = {}
+            for member in members:
+                with archive.open(member) as stream:
+                    headers[member.removesuffix(".npy")] = _read_header(stream)
+            return headers
+    except _BROKEN as error:
+        raise UserError(
+            f"{path} must be a whole .npz file, as numpy.savez writes it; reading it failed: {error}"
+        ) from None
+
+
+def read_array(path: Path, name: str, header: Header) -> Array:
+    """One array, never unpickling; `header` is what it was announced as."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            array: Array = archive[name]
+    except MemoryError:
+        raise too_large(header.nbytes, f"{name} of {path}") from None
+    except _BROKEN as error:
+        raise UserError(f"{path}: {name} must be a whole array; reading it failed: {error}") from None
+    return array
+
+
+def _read_header(stream: IO[bytes]) -> Header:
+    version = npy.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = npy.read_array_header_1_0(stream)
+    else:  # (3, 0) differs in the names of structured fields only, which no data set here has
+        shape, _, dtype = npy.read_array_header_2_0(stream)
+    return Header(shape, dtype)
+
+
+def names(found: Iterable[str]) -> str:
+    return ", ".join(sorted(found)) or "nothing"

@@ -1,0 +1,73 @@
+"""Measures of a predictive distribution, from log-probabilities: pure functions, in float64."""
+
+import torch
+from torch import Tensor
+
+from harness.models.ldn import log_probs_of
+from harness.records import Measures, ReliabilityBin
+
+ECE_BINS = 15
+
+
+def accuracy(log_probs: Tensor, y: Tensor) -> float:
+    """Share of samples whose most probable class is the right one."""
+    return float((log_probs.argmax(dim=-1) == y).double().mean())
+
+
+def log_likelihood(log_probs: Tensor, y: Tensor) -> float:
+    """(1/N) Σ_n log p(y_n | x_n), in nats."""
+    return float(log_probs_of(log_probs[None].double(), y).mean())
+
+
+def brier(log_probs: Tensor, y: Tensor) -> float:
+    """(1/N) Σ_n Σ_c (p(c | x_n) − [c = y_n])²."""
+    probs = log_probs.double().exp()
+    right = torch.nn.functional.one_hot(y, probs.shape[-1])
+    return float((probs - right).square().sum(dim=-1).mean())
+
+
+def reliability(log_probs: Tensor, y: Tensor, n_bins: int = ECE_BINS) -> tuple[ReliabilityBin, ...]:
+    """Top-label confidence against accuracy in bins (lo, hi] as in Guo et al.; a confidence of 0 is in the first."""
+    log_confidence, predicted = log_probs.double().max(dim=-1)
+    confidence = log_confidence.exp()
+    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=log_probs.device) / n_bins
+    bins = torch.bucketize(confidence, edges[1:-1])  # edges[i-1] < confidence <= edges[i]
+    count = torch.bincount(bins, minlength=n_bins)
+    weight = count.clamp(min=1)
+    mean_confidence = torch.bincount(bins, weights=confidence, minlength=n_bins) / weight
+    mean_accuracy = torch.bincount(bins, weights=(predicted == y).double(), minlength=n_bins) / weight
+    return tuple(
+        ReliabilityBin(lower=lower, upper=upper, count=n, confidence=conf, accuracy=acc)
+        for lower, upper, n, conf, acc in zip(
+            edges[:-1].tolist(),
+            edges[1:].tolist(),
+            count.tolist(),
+            mean_confidence.tolist(),
+            mean_accuracy.tolist(),
+            strict=True,
+        )
+    )
+
+
+def ece(log_probs: Tensor, y: Tensor, n_bins: int = ECE_BINS) -> float:
+    """Expected calibration error: Σ_b (n_b / N) · |accuracy_b − confidence_b|."""
+    return sum(bar.count / len(y) * abs(bar.accuracy - bar.confidence) for bar in reliability(log_probs, y, n_bins))
+
+
+def measure(log_probs: Tensor, y: Tensor) -> Measures:
+    return Measures(
+        accuracy=accuracy(log_probs, y),
+        log_likelihood=log_likelihood(log_probs, y),
+        ece=ece(log_probs, y),
+        brier=brier(log_probs, y),
+    )
+
+
+def exact_posterior(log_likelihood_per_depth: Tensor, log_beta: Tensor) -> tuple[Tensor, float]:
+    """For fixed weights: log of q*_i ∝ β_i Π_n p(y_n | x_n, d=i), and the log evidence log Σ_i β_i Π_n p(...).
+
+    `log_likelihood_per_depth` is Σ_n log p(y_n | x_n, d=i). The ELBO is concave in q, q* is its maximiser, and the
+    log evidence its maximum, so `log evidence − ELBO` tells how far a learnt q is from the best one.
+    """
+    joint = log_beta.double() + log_likelihood_per_depth.double()
+    return torch.log_softmax(joint, dim=0), float(joint.logsumexp(dim=0))

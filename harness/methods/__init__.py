@@ -1,0 +1,100 @@
+"""Search methods, found by file name: `harness/methods/<name>.py`, or a path to a file of one's own."""
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import ValidationError
+
+from harness.errors import UserError, nearest
+from harness.spaces import explain
+
+if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does not need
+    from harness.methods.base import SearchMethod
+
+_FOLDER = Path(__file__).parent
+
+
+def known_methods() -> list[str]:
+    """Names of the methods that come with the harness; the learnt-depth network first."""
+    names = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in {"__init__", "base"})
+    return sorted(names, key=lambda name: name != "ldn")
+
+
+def parse_methods(text: str) -> dict[str, "SearchMethod"]:
+    """`ldn,grid,asha:grace_epochs=20,path/to/mine.py` → name and method, in the order given; `all` for every one."""
+    items = known_methods() if text == "all" else [item.strip() for item in text.split(",")]
+    methods: dict[str, SearchMethod] = {}
+    for item in items:
+        name, method = load_method(item)
+        if name in methods:
+            raise UserError(f"method {name!r} is given twice")
+        methods[name] = method
+    return methods
+
+
+def load_method(text: str) -> tuple[str, "SearchMethod"]:
+    """One method with its options: `name` or `path.py`, then `:option=value` as often as needed."""
+    source, *options = text.split(":")
+    module = _load_file(Path(source)) if source.endswith(".py") else _load_known(source)
+    method_class = _only_method_in(module, source)
+    values = {}
+    for option in options:
+        key, separator, value = option.partition("=")
+        if not separator:
+            raise UserError(f"a method's option is written name=value; got {option!r} in {text!r}")
+        values[key] = yaml.safe_load(value)
+    try:
+        return Path(source).stem, method_class.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"method {text!r}: {explain(error, method_class)}") from None
+
+
+def _load_known(name: str) -> ModuleType:
+    if name not in known_methods():
+        hint = nearest(name, known_methods())
+        raise UserError(f"unknown method {name!r} ({hint}); a method of your own is given as a path ending in .py")
+    return importlib.import_module(f"harness.methods.{name}")
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"method file {path} does not exist")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", path.stem) or path.stem in known_methods():
+        raise UserError(
+            f"a method file's name becomes the method's name: lower-case letters, digits and _, and none of "
+            f"{', '.join(known_methods())}; got {path.name!r}"
+        )
+    module_name = f"harness_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # pydantic and pickle look a class's module up here
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise UserError(f"method file {path} does not import: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
+    from harness.methods.base import SearchMethod
+
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, SearchMethod) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(sorted(each.__name__ for each in found)) or "none"
+        raise UserError(f"{source} must define exactly one subclass of SearchMethod; found {names}")
+    if inspect.isabstract(found[0]):
+        raise UserError(f"{source}: {found[0].__name__} does not define plan(space, budget, seed)")
+    return found[0]

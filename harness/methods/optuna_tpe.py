@@ -1,0 +1,41 @@
+"""Optuna's tree-structured Parzen estimator over depths."""
+
+from typing import Annotated
+
+import optuna
+from optuna.distributions import BaseDistribution, IntDistribution
+from pydantic import Field
+from ray.tune.search.optuna import OptunaSearch
+
+from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.seeds import stream
+from harness.spaces import Budget, SearchSpace
+
+
+def tpe_sampler(n_trials: int, n_startup: int | None, seed: int) -> optuna.samplers.TPESampler:
+    """Optuna's default of ten random trials would be the whole budget: a third of it is drawn at random instead."""
+    n_random = n_startup or max(2, n_trials // 3)
+    return optuna.samplers.TPESampler(seed=stream(seed, "searcher") % 2**32, n_startup_trials=n_random)
+
+
+def depth_distribution(space: SearchSpace) -> dict[str, BaseDistribution]:
+    depths = space.depth.values
+    return {"depth": IntDistribution(depths[0], depths[-1], step=space.depth.step)}
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # a line per trial would break the live table
+
+
+class OptunaTpe(SearchMethod):
+    """TPE suggests `budget.trials` depths from the results so far, each trained in full. Stops no trial early.
+
+    Bergstra et al.: Algorithms for Hyper-Parameter Optimization, NeurIPS 2011; Akiba et al.: Optuna, KDD 2019.
+    A depth proposed again is answered from its first training at no cost.
+    """
+
+    n_startup_trials: Annotated[int, Field(gt=0)] | None = None
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        sampler = tpe_sampler(budget.trials, self.n_startup_trials, seed)
+        searcher = OptunaSearch(space=depth_distribution(space), metric=METRIC, mode=MODE, sampler=sampler)
+        return SearchPlan({"kind": "ddn"}, searcher, num_samples=budget.trials)

@@ -1,0 +1,153 @@
+"""The residual backbone both networks share: stem f_0, blocks f_1…f_D of one width, output block f_{D+1}.
+
+a_0 = f_0(x),   a_i = a_{i-1} + f_i(a_{i-1}),   p(y | x, d=i) = softmax(f_{D+1}(a_i))
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harness.errors import UserError
+from harness.spaces import Convolutional, FullyConnected, NetworkSettings
+
+
+class Backbone(nn.Module):
+    """`features` gives the output block's input at each depth asked for; `head` turns a stack of them into logits."""
+
+    def __init__(self, stem: nn.Module, blocks: Sequence[nn.Module], head: nn.Module, n_heads: int) -> None:
+        super().__init__()
+        self.stem = stem
+        self.blocks = nn.ModuleList(blocks)
+        self.head = head
+        self.n_heads = n_heads  # depths the head is applied to: D+1 for a learnt depth, 1 for a fixed one
+
+    def forward(self, x: Tensor) -> Tensor:
+        """log p(y | x, d) at the deepest `n_heads` depths: (K, N, classes). One pass, one call of the head."""
+        activation = self.stem(x)
+        first = len(self.blocks) + 1 - self.n_heads
+        # Pooling commutes with stacking; done at once, the large feature maps need not be kept for the stack.
+        features = [_pool(activation)] if first == 0 else []
+        for depth, block in enumerate(self.blocks, start=1):
+            activation = activation + block(activation)
+            if depth >= first:
+                features.append(_pool(activation))
+        return torch.log_softmax(self.head(torch.stack(features)), dim=-1)
+
+    def pruned(self, depth: int) -> "Backbone":
+        """Depths 0…`depth` only; the modules are shared with the full network, the later blocks are left out."""
+        head = self.head.pruned(depth) if isinstance(self.head, ConvHead) else self.head
+        return Backbone(self.stem, list(self.blocks)[:depth], head, n_heads=depth + 1)
+
+
+def build_backbone(
+    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int
+) -> Backbone:
+    match settings:
+        case FullyConnected(width=w):
+            n_inputs = math.prod(sample_shape)
+            stem: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, w))
+            blocks = [nn.Sequential(nn.Linear(w, w), nn.ReLU(), nn.BatchNorm1d(w)) for _ in range(n_blocks)]
+            return Backbone(stem, blocks, nn.Linear(w, n_classes), n_heads)
+        case Convolutional(channels=c, bottleneck=b):
+            _check_image(sample_shape)
+            stem = nn.Sequential(nn.Conv2d(sample_shape[0], c, kernel_size=5), nn.AvgPool2d(2))
+            blocks = [_bottleneck(c, b) for _ in range(n_blocks)]
+            return Backbone(stem, blocks, ConvHead(c, n_classes, n_heads, settings.head_bn), n_heads)
+
+
+def _check_image(sample_shape: tuple[int, ...]) -> None:
+    if len(sample_shape) != 3:
+        raise UserError(
+            f"network.kind conv needs images; this data set's samples are {math.prod(sample_shape)} features without "
+            "a shape, use network.kind fc"
+        )
+    _, height, width = sample_shape
+    if min(height, width) < 6:  # the 5×5 convolution and the 2×2 pool leave nothing of a smaller one
+        raise UserError(f"network.kind conv needs images of at least 6×6 pixels; got {height}×{width}")
+
+
+def _bottleneck(channels: int, bottleneck: int) -> nn.Sequential:
+    """Pre-activation: BN-ReLU-Conv1×1, BN-ReLU-Conv3×3, BN-ReLU-Conv1×1."""
+    layers: list[nn.Module] = []
+    for n_in, n_out, kernel in ((channels, bottleneck, 1), (bottleneck, bottleneck, 3), (bottleneck, channels, 1)):
+        layers += [nn.BatchNorm2d(n_in), nn.ReLU(), nn.Conv2d(n_in, n_out, kernel, padding=kernel // 2)]
+    return nn.Sequential(*layers)
+
+
+def _pool(activation: Tensor) -> Tensor:
+    """Global average of feature maps; a vector stays as it is. (N, C, H, W) or (N, C) → (N, C)"""
+    return activation.mean(dim=(2, 3)) if activation.dim() == 4 else activation
+
+
+class ConvHead(nn.Module):
+    """One residual fc block and a linear layer, on a stack of pooled features (K, N, C) → (K, N, classes)."""
+
+    def __init__(self, width: int, n_classes: int, n_heads: int, head_bn: Literal["per_depth", "shared"]) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+        self.bn = StackedBatchNorm(width, n_heads, head_bn)
+        self.out = nn.Linear(width, n_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        hidden: Tensor = self.out(features + self.bn(F.relu(self.fc(features))))
+        return hidden
+
+    def pruned(self, depth: int) -> "ConvHead":
+        head = ConvHead(self.out.in_features, self.out.out_features, depth + 1, self.bn.mode)
+        head.fc, head.out, head.bn = self.fc, self.out, self.bn.pruned(depth)
+        return head
+
+
+class StackedBatchNorm(nn.Module):
+    """Batch normalisation of K stacked batches, each by itself, with one shared scale and shift.
+
+    `per_depth` keeps running statistics for each of the K depths: the shallow ones differ from the deep ones, and
+    one set for all would be wrong for most of them at test time. `shared` keeps one set, updated K times a step as
+    the paper's code does by calling its head K times; the two differ in evaluation mode only.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, n_heads: int, mode: Literal["per_depth", "shared"]) -> None:
+        super().__init__()
+        self.mode = mode
+        self.n_heads = n_heads
+        self.momentum = 0.1
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        rows = n_heads if mode == "per_depth" else 1
+        self.register_buffer("running_mean", torch.zeros(rows, width))
+        self.register_buffer("running_var", torch.ones(rows, width))
+
+    def forward(self, x: Tensor) -> Tensor:  # (K, N, C)
+        k, n, c = x.shape
+        flat = x.transpose(0, 1).reshape(n, k * c)
+        fresh = self.training and self.mode == "shared"
+        # Per depth, `mean` and `var` are views of the buffers, which batch_norm itself moves on in training.
+        mean = x.new_zeros(k * c) if fresh else self.running_mean.expand(k, c).reshape(k * c)
+        var = x.new_ones(k * c) if fresh else self.running_var.expand(k, c).reshape(k * c)
+        momentum = 1.0 if fresh else self.momentum  # 1: what comes back are the batches' own statistics
+        out = F.batch_norm(flat, mean, var, self.weight.repeat(k), self.bias.repeat(k), self.training, momentum)
+        if fresh:
+            self._update_shared(mean.view(k, c), var.view(k, c))
+        return out.view(n, k, c).transpose(0, 1)
+
+    def _update_shared(self, mean: Tensor, var: Tensor) -> None:
+        """What K updates in a row would leave: (1−m)^K · running + m · Σ_k (1−m)^(K−1−k) · batch_k."""
+        k = len(mean)
+        decay = (1 - self.momentum) ** torch.arange(k - 1, -1, -1, device=mean.device, dtype=mean.dtype)
+        for running, batch in ((self.running_mean, mean), (self.running_var, var)):
+            running.mul_((1 - self.momentum) ** k).add_(self.momentum * (decay[:, None] * batch).sum(0))
+
+    def pruned(self, depth: int) -> "StackedBatchNorm":
+        """The statistics of depths 0…`depth`; scale and shift stay the same tensors."""
+        bn = StackedBatchNorm(len(self.weight), depth + 1, self.mode)
+        bn.weight, bn.bias = self.weight, self.bias
+        bn.running_mean = self.running_mean[: depth + 1].clone()
+        bn.running_var = self.running_var[: depth + 1].clone()
+        return bn

@@ -1,0 +1,248 @@
+"""Runs the units of a study on Ray Tune: the only caller of `tune.Tuner`."""
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Before Ray is imported: no usage statistics, no output of its own, no state files (the ledgers are the state).
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
+
+import ray
+from ray import tune
+
+from harness.checkpoints import CheckpointStore
+from harness.data import load_pool
+from harness.errors import UserError
+from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.records import Plan, SearchResult, Unit
+from harness.spaces import SearchSpace
+from harness.store import UnitFolder, write_atomically
+from harness.study import Interrupted, Study, StudyCallback, StudyScheduler, StudySearch
+from harness.trainable import model_key, run_task
+from harness.units import UnitRun
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a study is run; none of it changes what is searched."""
+
+    out: Path = Path("results")
+    cpus_per_trial: float = 1.0
+    gpus_per_trial: float = 0.0
+    concurrency: int | None = None  # trials of one unit at once
+    parallel_units: int | None = None
+    workers: int | None = None  # trials at once in all
+    max_failures: int = 2
+    max_cost: float | None = None  # device-seconds for the whole study
+    refit: bool = False
+    fresh: bool = False
+    address: str | None = None
+    storage: str | None = None  # of checkpoints; default: a folder beside the results
+    data_dir: Path | None = None
+    debug: bool = False
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    results: tuple[SearchResult, ...]  # of this run and of earlier ones
+    failures: Mapping[str, str]  # unit → sentence
+    unfinished: tuple[str, ...]  # units that the cost limit or Ctrl-C left without a result
+    interrupted: bool
+
+
+def make_units(
+    space: SearchSpace, methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
+) -> list[UnitRun]:
+    """All units, methods interleaved by seed. Plans are checked; nothing is written."""
+    return [
+        UnitRun(_plan(space, name, method, seed, options), method, UnitFolder(options.out, space.name, name, seed))
+        for seed in seeds
+        for name, method in methods.items()
+    ]
+
+
+def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions) -> Plan:
+    planned = method.plan(space, space.budget, seed).n_trials
+    if planned < 1:
+        raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    return Plan(
+        space=space,
+        method=name,
+        options=method.model_dump(mode="json"),
+        seed=seed,
+        trials=planned,
+        cpus_per_trial=options.cpus_per_trial,
+        gpus_per_trial=options.gpus_per_trial,
+        concurrency=options.concurrency,
+        refit=options.refit,
+    )
+
+
+def run_study(
+    units: Sequence[UnitRun],
+    options: RunOptions,
+    on_complete: Callable[[Unit], None] = lambda unit: None,
+    show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
+) -> StudyOutcome:
+    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete."""
+    _check_writable(options.out)
+    for unit in units:
+        unit.folder.claim(unit.plan, options.fresh)
+    waiting = [unit for unit in units if not unit.folder.is_complete]
+    interrupted = False
+    if waiting:
+        storage = options.storage or str((options.out / waiting[0].plan.space.name / "checkpoints").resolve())
+
+        def complete(unit: UnitRun) -> None:
+            model = CheckpointStore(storage).fetch(model_key(unit.key))
+            if model:
+                write_atomically(unit.folder.model_path, model.read_bytes())
+            on_complete(unit.folder.read())
+
+        with _ray(options):
+            slots = check_resources(options)
+            study = Study(waiting, slots, options.parallel_units, options.max_cost, complete)
+            interrupted = _fit(study, waiting[0].plan.space, storage, options, show or _show_nothing)
+    results = tuple(
+        result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
+    )
+    failures = {unit.key: unit.failure for unit in waiting if unit.failure}
+    unfinished = [unit.key for unit in waiting if not unit.folder.is_complete and not unit.failure]
+    return StudyOutcome(results, failures, tuple(unfinished), interrupted)
+
+
+def _fit(
+    study: Study,
+    space: SearchSpace,
+    storage: str,
+    options: RunOptions,
+    show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]],
+) -> bool:
+    pool = load_pool(space.data, options.data_dir)
+    trainable = tune.with_parameters(
+        run_task,
+        space=space,
+        storage=storage,
+        cpus=options.cpus_per_trial,
+        gpus=options.gpus_per_trial,
+        pool=[ray.put(pool)] if pool else [],
+        data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
+    )
+    resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, study.slots))
+    scratch = tempfile.mkdtemp(prefix="harness-tune-")
+    try:
+        with show(study) as refresh, _ctrl_c(study):
+            tuner = tune.Tuner(
+                tune.with_resources(trainable, resources),
+                tune_config=tune.TuneConfig(
+                    metric=METRIC,
+                    mode=MODE,
+                    search_alg=StudySearch(study),
+                    scheduler=StudyScheduler(study),
+                    reuse_actors=True,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name=space.name,
+                    storage_path=scratch,
+                    failure_config=tune.FailureConfig(max_failures=options.max_failures),
+                    callbacks=[StudyCallback(study, refresh)],
+                    verbose=2 if options.debug else 0,
+                ),
+            )
+            tuner.fit()
+    except Interrupted:
+        return True
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return False
+
+
+@contextlib.contextmanager
+def _show_nothing(study: Study) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+@contextlib.contextmanager
+def _ctrl_c(study: Study) -> Iterator[None]:
+    """Once: stop at the next step, everything up to the last checkpoints is kept. Twice: at once."""
+
+    def stop(signum: int, frame: Any) -> None:
+        if study.interrupted:
+            os._exit(130)
+        study.interrupted = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _ray(options: RunOptions) -> Iterator[None]:
+    """A Ray of our own on this machine, or the cluster at `address`; one that is already connected is left alone."""
+    if ray.is_initialized():
+        yield
+        return
+    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
+    common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
+    try:
+        if options.address:
+            ray.init(address=options.address, **common)
+        else:
+            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"no Ray answers at address {options.address!r}: {str(error).splitlines()[0]}") from error
+    # Ray makes its token readable by everybody on the machine.
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    if token.exists():
+        token.chmod(0o600)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def check_resources(options: RunOptions) -> int:
+    """Trials that the cluster can hold at once; an error where it could never hold one, instead of Ray's wait."""
+    have = ray.cluster_resources()
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    need = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
+
+    def fitting(node: Mapping[str, float]) -> int:
+        return min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in need.items() if amount > 0)
+
+    slots = sum(fitting(node) for node in nodes)
+    if slots < 1:
+        raise UserError(
+            f"a trial needs {need['CPU']:g} CPUs and {need['GPU']:g} GPUs on one node; the cluster has "
+            f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on {len(nodes)} nodes"
+        )
+    return min(slots, options.workers or slots)
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UserError(f"the output folder {out} cannot be written: {error.strerror}") from None

@@ -1,0 +1,169 @@
+"""The results folder: the truth on disk, from which everything else can be rebuilt.
+
+    results/<space>/<method>/seed-<k>/
+        plan.json      what was asked for, written before the first trial; its hash decides whether a run continues
+        ledger.jsonl   every event of every trial, appended as it happens: what a run continues from after a crash
+        trials.jsonl   the trials' records, written when the unit is complete
+        result.json    the unit's result; it exists exactly when the unit is complete
+        model.pt       the chosen network: weights and the settings to build it
+
+Files other than the ledger appear whole or not at all (temporary file, fsync, rename). A crash can tear the ledger's
+last line only; the reader leaves a torn line out.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from harness.errors import UserError
+from harness.records import Plan, SearchResult, TrialRecord, Unit
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+class UnitFolder:
+    """One method × seed on disk."""
+
+    def __init__(self, out: Path, space: str, method: str, seed: int) -> None:
+        self.path = out / space / method / f"seed-{seed}"
+        self._ledger = self.path / "ledger.jsonl"
+
+    # --- plan ------------------------------------------------------------------------------------------------------
+
+    def read_plan(self) -> Plan | None:
+        path = self.path / "plan.json"
+        return _read_model(path, Plan) if path.exists() else None
+
+    def claim(self, plan: Plan, fresh: bool) -> None:
+        """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""
+        if fresh and self.path.exists():
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            aside = self.path.with_name(f"{self.path.name}.moved-{stamp}")
+            number = 1
+            while aside.exists():
+                number += 1
+                aside = self.path.with_name(f"{self.path.name}.moved-{stamp}-{number}")
+            self.path.rename(aside)
+        before = self.read_plan()
+        if before is None:
+            write_atomically(self.path / "plan.json", plan.model_dump_json(indent=1))
+        elif before.hash != plan.hash:
+            raise UserError(
+                f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
+                "settings to continue, another --out, or --fresh to move it aside"
+            )
+
+    # --- ledger ----------------------------------------------------------------------------------------------------
+
+    def append(self, event: str, **values: Any) -> dict[str, Any]:
+        """Adds one line to the ledger. The end of a trial is forced to disk, the rest may wait for the system."""
+        line = {"event": event, "time": time.time(), **values}
+        with self._ledger.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.flush()
+            if event in {"end", "choice"}:
+                os.fsync(file.fileno())
+        return line
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        if not self._ledger.exists():
+            return
+        with self._ledger.open(encoding="utf-8") as file:
+            for line in file:
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError:
+                    continue  # torn by a crash; the next run begins on a new line
+
+    def mend(self) -> None:
+        """Ends a line that a crash tore, so that the next one stands by itself."""
+        if self._ledger.exists() and self._ledger.stat().st_size:
+            with self._ledger.open("rb+") as file:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    @property
+    def model_path(self) -> Path:
+        return self.path / "model.pt"
+
+    def complete(self, trials: tuple[TrialRecord, ...], result: SearchResult) -> None:
+        """Writes the trials first and the result last: whoever sees a result sees its trials."""
+        write_atomically(self.path / "trials.jsonl", "".join(trial.model_dump_json() + "\n" for trial in trials))
+        write_atomically(self.path / "result.json", result.model_dump_json(indent=1))
+
+    def read(self) -> Unit:
+        """The unit as it stands on disk; an unfinished one has no result and no trials."""
+        plan = self.read_plan()
+        if plan is None:
+            raise UserError(f"{self.path} holds no plan.json")
+        if not self.is_complete:
+            return Unit(plan=plan, trials=(), result=None)
+        result = _read_model(self.path / "result.json", SearchResult)
+        lines = (self.path / "trials.jsonl").read_text(encoding="utf-8").splitlines()
+        trials = tuple(TrialRecord.model_validate_json(line) for line in lines)
+        return Unit(plan=plan, trials=trials, result=result)
+
+
+def read_units(out: Path, space: str) -> tuple[list[Unit], list[str]]:
+    """All units of a space, and a sentence for every one that cannot be read; the others are still of use."""
+    units, problems = [], []
+    for plan_path in sorted((out / space).glob("*/seed-*/plan.json")):
+        folder = plan_path.parent
+        if ".moved-" in folder.name:
+            continue
+        try:
+            method, seed = folder.parent.name, int(folder.name.removeprefix("seed-"))
+            units.append(UnitFolder(out, space, method, seed).read())
+        except (UserError, ValidationError, ValueError, OSError) as error:
+            problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
+    return units, problems
+
+
+def differences(before: Plan, after: Plan) -> list[str]:
+    """`training.lr: 0.1 → 0.05` for every setting in which two plans differ."""
+    flat_before, flat_after = (_flatten(plan.model_dump(mode="json")) for plan in (before, after))
+    keys = sorted(flat_before.keys() | flat_after.keys())
+    return [
+        f"{key}: {flat_before.get(key)} → {flat_after.get(key)}"
+        for key in keys
+        if flat_before.get(key) != flat_after.get(key)
+    ]
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _read_model(path: Path, model: type[Model]) -> Model:
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise UserError(f"{path} is damaged or from another version: {error.error_count()} fields do not fit") from None

@@ -1,0 +1,218 @@
+"""Many units in one Tune run: they share its workers, so that no device idles because one unit has a single trial.
+
+Tune sees one search algorithm, one scheduler and one callback; each hands what it is asked or told to the unit that
+the trial belongs to. Every unit sees only its own trials, as if it were alone.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Experiment, Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search.search_algorithm import SearchAlgorithm
+
+from harness.errors import UserError
+from harness.trainable import PAYLOAD
+from harness.units import UnitRun
+
+
+class Interrupted(Exception):
+    """Ctrl-C: raised where Tune's loop can be left."""
+
+
+class Study:
+    """The units of a run, in the order in which they get devices: all methods of a seed before the next seed."""
+
+    def __init__(
+        self,
+        units: Sequence[UnitRun],
+        slots: int,
+        parallel_units: int | None,
+        max_cost: float | None,
+        on_complete: Callable[[UnitRun], None],
+    ) -> None:
+        self.units = list(units)
+        self.slots = slots  # trials that the cluster can hold at once
+        self.interrupted = False
+        self._parallel_units = parallel_units or len(self.units)
+        self._max_cost = max_cost
+        self._on_complete = on_complete
+        self._unit_of: dict[str, UnitRun] = {}
+        self.turn: dict[str, int] = {}  # trial → the how-manyth to be handed out
+        self.running: set[str] = set()
+
+    def unit_of(self, trial_id: str) -> UnitRun:
+        return self._unit_of[trial_id]
+
+    def next_trial(self) -> Trial | None:
+        self._settle()
+        live = sum(len(unit.live) for unit in self.units)
+        active = [unit for unit in self.units if not unit.is_over][: self._parallel_units]
+        for unit in active:
+            # Waiting trials keep workers warm. A method that learns from results is not asked before a slot is free.
+            if live >= (self.slots if unit.method.adaptive else 2 * self.slots):
+                continue
+            try:
+                trial = unit.next_trial()
+            except UserError as error:
+                unit.failure = str(error)
+                continue
+            except Exception as error:  # a method's own mistake ends its unit, not the study
+                unit.failure = f"the method raised {type(error).__name__}: {error}"
+                continue
+            if trial:
+                self._unit_of[trial.trial_id] = unit
+                self.turn[trial.trial_id] = len(self.turn)
+                return trial
+        return None
+
+    def _settle(self) -> None:
+        """Writes the results of units that are ready, and lets no trial start past the cost limit."""
+        for unit in self.units:
+            if unit.is_ready:
+                unit.complete()
+                self._on_complete(unit)
+        if self._max_cost is not None and self.device_seconds >= self._max_cost:
+            for unit in self.units:
+                unit.capped = unit.choice is None
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(unit.device_seconds for unit in self.units)
+
+    @property
+    def is_finished(self) -> bool:
+        self._settle()
+        return all(unit.is_over for unit in self.units)
+
+
+class _NotRestored:
+    """Tune pickles what it was given, for a restore of its own. Here a run continues by replaying ledgers."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class StudySearch(_NotRestored, SearchAlgorithm):
+    def __init__(self, study: Study) -> None:
+        self.study = study
+
+    def add_configurations(self, experiments: Any) -> None:
+        experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
+        for unit in self.study.units:
+            try:
+                unit.prepare(experiment)
+            except UserError as error:
+                unit.failure = str(error)
+
+    @property
+    def total_samples(self) -> int:
+        return sum(unit.plan.trials for unit in self.study.units)
+
+    def next_trial(self) -> Trial | None:
+        return self.study.next_trial()
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.study.unit_of(trial_id).on_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.study.unit_of(trial_id).on_complete(trial_id, result, error)
+
+    def is_finished(self) -> bool:
+        return self._finished or self.study.is_finished
+
+
+class StudyScheduler(_NotRestored, FIFOScheduler):
+    """First come, first served; a unit's own scheduler decides on stopping its trials."""
+
+    def __init__(self, study: Study) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.study = study
+
+    def _scheduler(self, trial: Trial) -> TrialScheduler | None:
+        return self.study.unit_of(trial.trial_id).scheduler if trial.config["task"] == "train" else None
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        unit = self.study.unit_of(trial.trial_id)
+        # An open trial of an earlier run was added when the ledger was replayed.
+        if (scheduler := self._scheduler(trial)) and not unit.logs[trial.config["trial"]].attempts:
+            scheduler.on_trial_add(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        if scheduler := self._scheduler(trial):
+            scheduler.on_trial_error(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        if scheduler := self._scheduler(trial):
+            with self.study.unit_of(trial.trial_id).on_driver_time():
+                return scheduler.on_trial_result(tune_controller, trial, result)
+        return TrialScheduler.CONTINUE
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if scheduler := self._scheduler(trial):
+            scheduler.on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        if scheduler := self._scheduler(trial):
+            scheduler.on_trial_remove(tune_controller, trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        # Only live trials: Tune's own version walks through all that ever were, for every step.
+        live: list[Trial] = sorted(tune_controller.get_live_trials(), key=lambda trial: self.study.turn[trial.trial_id])
+        for status in (Trial.PENDING, Trial.PAUSED):
+            for trial in live:
+                if trial.status == status:
+                    return trial
+        return None
+
+
+class StudyCallback(_NotRestored, Callback):
+    """Writes what happens into the ledgers and keeps the display up to date."""
+
+    def __init__(self, study: Study, refresh: Callable[[], None]) -> None:
+        self.study = study
+        self._refresh = refresh
+        self._next_refresh = 0.0
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        unit = self.study.unit_of(trial.trial_id)
+        unit.on_event("start", trial.config["trial"])
+        self.study.running.add(trial.trial_id)
+        unit.most_coresident = max(unit.most_coresident, len(self.study.running))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        if PAYLOAD in result:
+            unit = self.study.unit_of(trial.trial_id)
+            unit.on_report(trial.config["trial"], result)
+            unit.most_coresident = max(unit.most_coresident, len(self.study.running))
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.study.running.discard(trial.trial_id)
+        self.study.unit_of(trial.trial_id).on_event("died", trial.config["trial"])
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.study.running.discard(trial.trial_id)
+        unit = self.study.unit_of(trial.trial_id)
+        log = unit.logs[trial.config["trial"]]
+        stop_reason = log.progress.stop_reason if log.progress else None
+        if log.final or (stop_reason and stop_reason != "failed"):
+            status = "finished"
+        else:
+            status = "failed" if stop_reason == "failed" else "stopped"
+        unit.on_end(trial.trial_id, status, log.progress.error if log.progress else None)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.study.running.discard(trial.trial_id)
+        error = trial.get_error()
+        self.study.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", str(error)[-4000:] if error else None)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        if time.monotonic() >= self._next_refresh:
+            self._next_refresh = time.monotonic() + 0.25
+            self._refresh()
+        if self.study.interrupted:
+            raise Interrupted

@@ -1,0 +1,157 @@
+"""The statistics against cases worked out by hand, and against simulated studies whose truth is known."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from harness.statistics import (
+    MOST_SEEDS,
+    difference_interval,
+    mean_interval,
+    non_inferiority,
+    rank_correlation,
+    ratio_interval,
+)
+
+STUDIES = 4000
+
+
+def test_mean_interval_by_hand() -> None:
+    # mean 2, s = 1, n = 3: t(0.975, 2) = 4.30265, half = 4.30265 / sqrt(3) = 2.48414
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert interval.mean == pytest.approx(2.0)
+    assert interval.low == pytest.approx(-0.48414, abs=1e-5)
+    assert interval.high == pytest.approx(4.48414, abs=1e-5)
+    assert interval.half_width == pytest.approx(2.48414, abs=1e-5)
+
+
+def test_differences_are_paired() -> None:
+    # Seeds differ a lot, the pairs do not: differences 1, 2, 3.
+    interval = difference_interval([101.0, 12.0, 53.0], [100.0, 10.0, 50.0])
+    assert (interval.mean, interval.n) == (pytest.approx(2.0), 3)
+    assert interval.low == pytest.approx(-0.48414, abs=1e-5)
+
+
+def test_ratio_is_a_geometric_mean_by_hand() -> None:
+    # log2 ratios 1, 2, 3: geometric mean 4, ends 2^-0.48414 and 2^4.48414
+    interval = ratio_interval([2.0, 8.0, 24.0], [1.0, 2.0, 3.0])
+    assert interval.mean == pytest.approx(4.0)
+    assert interval.low == pytest.approx(2**-0.48414, rel=1e-5)
+    assert interval.high == pytest.approx(2**4.48414, rel=1e-5)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=2, max_size=6))
+def test_inverting_a_ratio_inverts_its_interval(pairs: list[tuple[float, float]]) -> None:
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    there, back = ratio_interval(first, second), ratio_interval(second, first)
+    assert there.mean == pytest.approx(1 / back.mean)
+    if there.low is not None and there.high is not None and there.high < 1e200:
+        assert there.low == pytest.approx(1 / back.high)
+
+
+def test_costs_of_zero_have_no_ratio() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        ratio_interval([1.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match="at least one"):
+        mean_interval([])
+
+
+@pytest.mark.parametrize(
+    ("advantages", "outcome"),
+    [
+        ([0.001, 0.002, 0.003], "non-inferior"),  # 0.002 ± 0.0025
+        ([-0.001, -0.002, -0.003], "non-inferior"),  # -0.0045 … 0.0005: worse, but inside the margin
+        ([-0.031, -0.030, -0.029], "inferior"),  # -0.0325 … -0.0275
+        ([-0.02, 0.0, 0.02], "inconclusive"),  # ± 0.05
+        ([-0.009, -0.012, -0.006], "inconclusive"),
+        ([0.1, 0.1, 0.1], "no spread measured"),
+        ([-0.5, -0.5], "no spread measured"),
+        ([0.3 - 0.1, 0.2, 0.4 - 0.2], "no spread measured"),  # equal up to rounding
+        ([0.5], "one seed"),
+        ([-0.5], "one seed"),
+    ],
+)
+def test_every_outcome(advantages: list[float], outcome: str) -> None:
+    verdict = non_inferiority(advantages, margin=0.01)
+    assert verdict.outcome == outcome
+    assert (verdict.seeds_needed is not None) == (outcome == "inconclusive")
+
+
+def test_seeds_needed_by_hand() -> None:
+    # s = 0.02, mean 0, margin 0.01: t(0.975, n-1) · 0.02 / sqrt(n) < 0.01 first holds at n = 18 (t = 2.1098: 0.00995;
+    # n = 17: t = 2.1199: 0.01028).
+    assert non_inferiority([-0.02, 0.0, 0.02], margin=0.01).seeds_needed == 18
+    # The mean sits on the margin: no number of seeds will tell.
+    verdict = non_inferiority([-0.03, -0.01, 0.01], margin=0.01)
+    assert (verdict.outcome, verdict.seeds_needed) == ("inconclusive", None)
+    assert MOST_SEEDS >= 100
+
+
+def test_the_advised_number_of_seeds_often_settles_it() -> None:
+    """A study repeated with the advised number of seeds ends with a verdict in at least 40 % of cases: "about"."""
+    rng = np.random.default_rng(1)
+    settled = total = 0
+    for _ in range(60):
+        verdict = non_inferiority(rng.normal(0.0, 0.02, 4).tolist(), margin=0.02)
+        if verdict.seeds_needed is None or verdict.seeds_needed > 200:
+            continue
+        again = non_inferiority(rng.normal(0.0, 0.02, verdict.seeds_needed).tolist(), margin=0.02)
+        settled += again.outcome != "inconclusive"
+        total += 1
+    assert total >= 20
+    assert settled / total >= 0.4
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [1, 4, 9, 16]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 2], [1, 2]) is None
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+# --- simulated studies --------------------------------------------------------------------------------------------
+
+
+def _ends(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The intervals of many studies at once; checked below to be the program's own."""
+    n = samples.shape[1]
+    half = stats.t.ppf(0.975, n - 1) * samples.std(axis=1, ddof=1) / math.sqrt(n)
+    return samples.mean(axis=1) - half, samples.mean(axis=1) + half
+
+
+def test_the_vectorised_intervals_are_those_of_the_program() -> None:
+    samples = np.random.default_rng(0).normal(size=(50, 5))
+    low, high = _ends(samples)
+    for row, a, b in zip(samples, low, high, strict=True):
+        interval = mean_interval(row.tolist())
+        assert (interval.low, interval.high) == (pytest.approx(a), pytest.approx(b))
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_coverage_of_gaussian_studies(n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    low, high = _ends(np.random.default_rng(n).normal(0.3, 1.0, size=(STUDIES, n)))
+    gaussian = float(np.mean((low < 0.3) & (high > 0.3)))
+    low, high = _ends(np.random.default_rng(n).exponential(1.0, size=(STUDIES, n)))
+    skewed = float(np.mean((low < 1.0) & (high > 1.0)))
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\ncoverage in {STUDIES} studies, n = {n}: Gaussian {gaussian:.3f}, exponential {skewed:.3f}\n"
+        )
+    assert 0.93 <= gaussian <= 0.97
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_non_inferiority_is_rarely_claimed_at_the_margin(n: int) -> None:
+    """The truth sits on the margin, so every claim is wrong: 2.5 % are expected, 5 % allowed."""
+    margin = 0.01
+    samples = np.random.default_rng(100 + n).normal(-margin, 0.005, size=(STUDIES, n))
+    claims = [non_inferiority(row.tolist(), margin).outcome == "non-inferior" for row in samples[:100]]
+    low, _ = _ends(samples)
+    assert claims == (low[:100] > -margin).tolist()
+    assert 0.0 < float(np.mean(low > -margin)) <= 0.05
