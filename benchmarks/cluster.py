@@ -1,16 +1,16 @@
 """How well does a queue of trials fill a cluster? 32 logical GPUs on 4 simulated nodes, no computation.
 
-    python benchmarks/cluster.py [--trials 200] [--seconds 5]
+    python -m benchmarks cluster
 
 Utilisation: GPU-seconds held ÷ offered, from the moment every GPU was first taken until the queue is empty (the last
 trial has started). Driver overhead per trial: (GPU-seconds offered − held) ÷ trials in that window, that is how long a
 GPU waits between two trials; and the driver's own CPU seconds per trial.
 """
 
-import argparse
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,11 +87,7 @@ def read(line: str) -> Held:
     return Held(gpu, float(start), float(end))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    asked = parser.parse_args()
+def main(trials: int = 200, seconds: float = 5.0) -> Iterator[str]:
     import ray
     from ray.cluster_utils import Cluster
 
@@ -105,22 +101,15 @@ def main() -> None:
             folder = Path(scratch, "held")
             folder.mkdir()
             began, cpu = time.monotonic(), time.process_time()
-            run_trials(asked.trials, asked.seconds, folder, Path(scratch, "ray"))
+            run_trials(trials, seconds, folder, Path(scratch, "ray"))
             wall, cpu = time.monotonic() - began, time.process_time() - cpu
-            trials = [read(path.read_text()) for path in folder.iterdir()]
+            held = [read(path.read_text()) for path in folder.iterdir()]
         ray.shutdown()
     finally:
         cluster.shutdown()
-    found = filling(trials, GPUS)
-    cluster_size = f"{GPUS} logical GPUs on {NODES} nodes, {os.cpu_count()} cores"
-    lines = [
-        f"{len(trials)} of {asked.trials} trials of {asked.seconds:g} s, {cluster_size}, {wall:.1f} s in all",
-        f"every GPU taken      after {found.full_after:.1f} s, queue empty {found.window:.1f} s later",
-        f"utilisation          {found.utilisation:.3f}, goal 0.85",
-        f"overhead per trial   {found.idle_per_trial:.3f} GPU-s idle, {cpu / asked.trials:.3f} CPU-s of the driver",
-    ]
-    print("\n".join(lines))  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()
+    found = filling(held, GPUS)
+    size = f"{GPUS} logical GPUs on {NODES} nodes, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    yield f"{len(held)} of {trials} trials of {seconds:g} s, {size}, {wall:.1f} s in all"
+    yield f"every GPU taken      after {found.full_after:.1f} s, queue empty {found.window:.1f} s later"
+    yield f"utilisation          {found.utilisation:.3f}, goal 0.85"
+    yield f"overhead per trial   {found.idle_per_trial:.3f} GPU-s idle, {cpu / trials:.3f} CPU-s of the driver"

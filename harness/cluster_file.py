@@ -138,8 +138,8 @@ def _node_config(config: Config) -> Check:
     """`node_config` goes to EC2's RunInstances; botocore knows its shape."""
     remedy = "correct the key: EC2 would refuse to start the machine"
     try:
-        import botocore.session  # type: ignore[import-untyped]
-        from botocore.validate import ParamValidator  # type: ignore[import-untyped]
+        import botocore.session
+        from botocore.validate import ParamValidator
     except ImportError:
         return Check(
             "node_config", False, "not checked, boto3 is missing", "pip install 'depth-search-harness[cluster]'"

@@ -23,7 +23,7 @@ def doctor(
     import ray
 
     with _connected(address):
-        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        alive = [node for node in ray.nodes() if node["Alive"]]
         reports = ask_nodes([node["NodeID"] for node in alive])
         autoscaler = autoscaler_config()
         answered = [report.node_id for report in reports]

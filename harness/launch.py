@@ -65,9 +65,9 @@ def check_ports(ports: Mapping[int, str]) -> Check:
 def check_account(config: Mapping[str, Any]) -> list[Check]:
     """Credentials, and the rules of the security groups as they are at AWS now."""
     try:
-        import boto3  # type: ignore[import-untyped]
-        from botocore.config import Config  # type: ignore[import-untyped]
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
         return [Check("aws", False, "boto3 is missing here", "pip install 'depth-search-harness[cluster]'")]
     region = config["provider"].get("region")

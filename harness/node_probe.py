@@ -53,7 +53,7 @@ def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]
     folder = f"{storage.rstrip('/')}/.harness-doctor-{secrets.token_hex(8)}"
 
     def files(uri: str) -> Any:
-        import pyarrow.fs  # type: ignore[import-untyped]
+        import pyarrow.fs
 
         return pyarrow.fs.FileSystem.from_uri(uri) if "://" in uri else (pyarrow.fs.LocalFileSystem(), uri)
 
@@ -120,7 +120,7 @@ def autoscaler_config() -> dict[str, Any] | None:
                 return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
         return None
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [node for node in ray.nodes() if node["Alive"]]
     heads = [node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]]
     address = ray.get_runtime_context().gcs_address
     for answer in _on_each(read, dict.fromkeys(heads, (address,))).values():

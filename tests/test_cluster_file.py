@@ -212,4 +212,6 @@ def test_guide_and_files_agree() -> None:
     for path in FILES:
         start = " ".join(read_cluster_file(path)["head_start_ray_commands"])
         assert "--dashboard-port=8265" in start and "--port 5000" in start and "~/mlflow/pid" in start
-    assert "--remote-port 5000" in guide and "127.0.0.1:8265" in guide and "cat ~/mlflow/pid" in guide
+    assert "--remote-port 5000" in guide and "127.0.0.1:8265" in guide
+    stop = "ray_cluster_local_stop.sh"
+    assert (ROOT / stop).exists() and stop in guide and stop in read_cluster_file(LOCAL)["file_mounts"].values()

@@ -19,7 +19,8 @@ from tests.cluster.standin_job import UNITS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(rig.missing() is not None, reason=rig.missing() or "")]
 
 ROOT = Path(__file__).parent.parent.parent
-MOUNTED = ("harness", "search_spaces", "pyproject.toml", "README.md", "constraints.txt")
+STOP = "ray_cluster_local_stop.sh"
+MOUNTED = ("harness", "search_spaces", "pyproject.toml", "README.md", "constraints.txt", STOP)
 ENV = {"RAY_UP_enable_autoscaler_v2": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 FILE = "ray_cluster_local.yaml"
 TUNNEL = "http://127.0.0.1:8265"
@@ -69,10 +70,8 @@ def clone(lab: rig.Lab, laptop: rig.Host) -> None:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, repo / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy(source, repo / name)
         else:
-            (repo / name).touch()
+            shutil.copy(source, repo / name)
     (repo / FILE).write_text(yaml.safe_dump(filled_in(lab)))
 
 
@@ -132,7 +131,9 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert len(list(lab.shared.glob("attempts/*"))) == UNITS + len(lost)
 
     os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel
-    at_home(f"ray exec {FILE} 'kill -- -$(cat ~/mlflow/pid)'")
+    at_home(f"ray rsync-down {FILE} '~/mlflow/' ./mlflow-of-the-cluster/")
+    assert (laptop.home / "repo" / "mlflow-of-the-cluster" / "mlflow.db").exists()
+    at_home(f"ray exec {FILE} 'sh ~/depth-search-harness/{STOP}'")
     at_home(f"ray down -y {FILE}")
     for host in (head, worker1):
         rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], 60)
