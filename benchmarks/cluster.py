@@ -7,6 +7,8 @@ trial has started). Driver overhead per trial: (GPU-seconds offered − held) ÷
 GPU waits between two trials; and the driver's own CPU seconds per trial.
 """
 
+import contextlib
+import io
 import os
 import tempfile
 import time
@@ -56,13 +58,23 @@ def filling(trials: list[Held], gpus: int) -> Filling:
 
 
 def hold(config: dict[str, object]) -> None:
-    """A trial: holds one GPU, computes nothing, leaves the moments at which it had it."""
+    """A trial: holds one GPU, computes nothing, leaves the moments at which it had it.
+
+    The first trial on a GPU begins its seconds when all GPUs are taken: on few cores 32 workers take longer to start
+    than a trial lasts, and a worker that is free again would take the place of one that is still starting. This part
+    lies before the window that is measured.
+    """
     import ray
 
     start = time.time()
-    time.sleep(float(str(config["seconds"])))
+    folder = Path(str(config["folder"]))
     gpu = f"{ray.get_runtime_context().get_node_id()}:{os.environ['CUDA_VISIBLE_DEVICES']}"
-    Path(str(config["folder"]), f"{config['number']}").write_text(f"{gpu} {start} {time.time()}")
+    taken = folder / "taken"
+    (taken / gpu).touch()
+    while sum(1 for _ in taken.iterdir()) < GPUS:
+        time.sleep(0.2)
+    time.sleep(float(str(config["seconds"])))
+    Path(folder, "held", str(config["number"])).write_text(f"{gpu} {start} {time.time()}")
 
 
 def run_trials(count: int, seconds: float, folder: Path, storage: Path) -> None:
@@ -77,7 +89,8 @@ def run_trials(count: int, seconds: float, folder: Path, storage: Path) -> None:
         tune_config=tune.TuneConfig(search_alg=BasicVariantGenerator(random_state=0), reuse_actors=True),
         run_config=tune.RunConfig(storage_path=str(storage), verbose=0),
     )
-    results = tuner.fit()
+    with contextlib.redirect_stdout(io.StringIO()):  # Tune prints a line per trial that reported nothing
+        results = tuner.fit()
     if results.num_errors:
         raise RuntimeError(f"{results.num_errors} trials failed")
 
@@ -98,12 +111,13 @@ def main(trials: int = 200, seconds: float = 5.0) -> Iterator[str]:
             cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False)
         with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch, "held")
-            folder.mkdir()
+            folder = Path(scratch)
+            for part in ("held", "taken"):
+                (folder / part).mkdir()
             began, cpu = time.monotonic(), time.process_time()
-            run_trials(trials, seconds, folder, Path(scratch, "ray"))
+            run_trials(trials, seconds, folder, folder / "ray")
             wall, cpu = time.monotonic() - began, time.process_time() - cpu
-            held = [read(path.read_text()) for path in folder.iterdir()]
+            held = [read(path.read_text()) for path in (folder / "held").iterdir()]
         ray.shutdown()
     finally:
         cluster.shutdown()

@@ -23,6 +23,7 @@ STOP = "ray_cluster_local_stop.sh"
 MOUNTED = ("harness", "search_spaces", "pyproject.toml", "README.md", "constraints.txt", STOP)
 ENV = {"RAY_UP_enable_autoscaler_v2": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 FILE = "ray_cluster_local.yaml"
+LONG = 600  # seconds; only a broken run, or a very busy machine, comes near it
 TUNNEL = "http://127.0.0.1:8265"
 
 
@@ -87,21 +88,25 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     shutil.copy(Path(__file__).with_name("standin_job.py"), lab.shared)
     path = f"PATH={Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
 
-    def at_home(command: str, *, timeout: float = 300, check: bool = True, **env: str) -> str:
+    def at_home(command: str, *, timeout: float = LONG, check: bool = True, **env: str) -> str:
         done = laptop.run(f"cd /root/repo && {path} && {command}", timeout=timeout, check=check, **{**ENV, **env})
         return f"exit {done.returncode}\n{done.stdout}{done.stderr}"
 
     at_home("ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token")
     at_home(f"ray up -y --no-config-cache {FILE}")
+    for host in (worker1, worker2):
+        rig.wait_until(
+            f"Ray on {host.name}", lambda host=host: any("raylet" in line for line in host.processes()), LONG
+        )
     nodes = f"ray exec {FILE} 'ray list nodes --format json --filter state=ALIVE' 2> /dev/null"
-    rig.wait_until("three nodes", lambda: at_home(nodes).count('"node_id"') == 3, 240)
+    rig.wait_until("three nodes", lambda: at_home(nodes).count('"node_id"') == 3, LONG)
 
     # The doors: pages only through ssh, no work without the token.
     for port in (8265, 5000):
-        rig.wait_until(f"port {port} of the head", lambda port=port: _opens(head, "127.0.0.1", port), 120)
+        rig.wait_until(f"port {port} of the head", lambda port=port: _opens(head, "127.0.0.1", port), LONG)
         assert not _opens(worker1, head.address, port), f"port {port} of the head is open to its neighbours"
     tunnel = laptop.start(f"cd ~/repo && {path} && ray dashboard {FILE}", **ENV)
-    rig.wait_until("the tunnel", lambda: _opens(laptop, "127.0.0.1", 8265), 60)
+    rig.wait_until("the tunnel", lambda: _opens(laptop, "127.0.0.1", 8265), LONG)
     submit = f"ray job submit --address {TUNNEL} --submission-id lab --no-wait -- {job_command(lab.shared)}"
     for stranger in ({"RAY_AUTH_MODE": "disabled", "HOME": "/tmp"}, {"RAY_AUTH_TOKEN": "0" * 64}):
         refused = at_home(submit, check=False, **stranger)
@@ -111,7 +116,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
 
     submitted = at_home(submit)
     assert "submitted successfully" in submitted, submitted
-    rig.wait_until("every unit to be held by a host", lambda: len(list(lab.shared.glob("attempts/*"))) == UNITS, 240)
+    rig.wait_until("every unit to be held by a host", lambda: len(list(lab.shared.glob("attempts/*"))) == UNITS, LONG)
     by_name = {check["name"]: check for check in json.loads((lab.shared / "doctor.json").read_text())}
     assert all(check["ok"] for check in by_name.values()), by_name
     assert "written and read by 3 nodes" in by_name["storage"]["detail"]
@@ -122,7 +127,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert lost, "the job did not reach the host that is to be lost"
     worker2.kill()
     (lab.shared / "go").touch()  # the others end; the lost units have to be done again, on what is left
-    ended = rig.wait_until("the job to end", lambda: _end_of(at_home(f"ray job status --address {TUNNEL} lab")), 240)
+    ended = rig.wait_until("the job to end", lambda: _end_of(at_home(f"ray job status --address {TUNNEL} lab")), LONG)
     logs = at_home(f"ray job logs --address {TUNNEL} lab")
     assert ended == "succeeded" and "done on" in logs, logs
     results = [json.loads(result.read_text()) for result in (lab.shared / "results").iterdir()]
@@ -136,7 +141,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     at_home(f"ray exec {FILE} 'sh ~/depth-search-harness/{STOP}'")
     at_home(f"ray down -y {FILE}")
     for host in (head, worker1):
-        rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], 60)
+        rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], LONG)
 
 
 def _end_of(status: str) -> str | None:
