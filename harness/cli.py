@@ -17,6 +17,8 @@ from harness.errors import UserError
 from harness.spaces import SearchSpace, known_spaces, load_space
 
 console = Console(highlight=False)
+if not console.is_terminal and "COLUMNS" not in os.environ:
+    console = Console(highlight=False, width=120)  # rich would take 80, where tables wrap
 
 
 def main(args: list[str] | None = None) -> None:
@@ -229,7 +231,7 @@ def run(
         console.print(forecast(units, data_dir))
         return
     uri = _tracking_uri(tracking_uri, run_options.out)
-    tracker = BackgroundTracker(uri, run_options.out)
+    tracker = BackgroundTracker(uri, run_options.out, at_once=run_options.address is not None)
     outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
     warning = tracker.close()
     if warning:
@@ -275,7 +277,7 @@ def _log_report(uri: str, folder: Path, space: str) -> None:
     from harness.tracking.writer import Tracker
 
     html = (folder / space / "report.html").read_text(encoding="utf-8")
-    Tracker(uri).log_report(_read(folder, space)[0].plan.space, html)
+    Tracker(uri).log_report(_read(folder, space)[0][0].plan.space, html)
 
 
 @commands.command()
@@ -289,7 +291,7 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
 
     uri = _tracking_uri(tracking_uri, out)
     for space in _spaces_in(out, space_names):
-        done = sync_units([unit for unit in _read(out, space) if unit.result], uri, winner_in(out))
+        done = sync_units([unit for unit in _read(out, space)[0] if unit.result], uri, winner_in(out))
         if done.warning:
             raise UserError(done.warning)
         if (out / space / "report.html").exists():
@@ -355,22 +357,29 @@ def _space_key(name: str) -> str:
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
-def _read(folder: Path, space: str) -> list[Any]:
+def _read(folder: Path, space: str) -> tuple[list[Any], list[str]]:
     from harness.store import read_units
 
     units, problems = read_units(folder, space)
-    for problem in problems:
-        click.echo(f"warning: {problem}", err=True)
     if not units:
-        raise UserError(f"there are no results of {space!r} in {folder}; `harness run {space}` makes some")
-    return units
+        raise UserError(
+            f"there are no results of {space!r} in {folder}; `harness run {space}` makes some"
+            + (f" ({'; '.join(problems)})" if problems else "")
+        )
+    return units, problems
+
+
+def _compared(folder: Path, space: str, reference: str) -> tuple[list[Any], Any]:
+    from harness.compare import compare as compare_units
+
+    units, problems = _read(folder, space)
+    return units, compare_units(units, reference, problems=problems)
 
 
 def _show_comparison(folder: Path, space: str, reference: str, form: str, brief: bool = False) -> None:
-    from harness.compare import compare as compare_units
     from harness.compare.render import as_json, as_markdown, details, summary
 
-    comparison = compare_units(_read(folder, space), reference)
+    _, comparison = _compared(folder, space, reference)
     if form == "json":
         click.echo(as_json(comparison))
     elif form == "md":
@@ -382,13 +391,12 @@ def _show_comparison(folder: Path, space: str, reference: str, form: str, brief:
 
 
 def _write_report(folder: Path, space: str, reference: str) -> Path:
-    from harness.compare import compare as compare_units
     from harness.report.html import build_report
     from harness.store import write_atomically
 
-    units = _read(folder, space)
+    units, comparison = _compared(folder, space, reference)
     path = folder / space / "report.html"
-    write_atomically(path, build_report(units, compare_units(units, reference)))
+    write_atomically(path, build_report(units, comparison))
     return path
 
 
@@ -406,6 +414,30 @@ def check(method: str, space_name: str) -> None:
     for each in checks:
         table.add_row("ok" if each.ok else "NO", each.name, each.detail, style="" if each.ok else "bold red")
     console.print(table)
+    if not all(each.ok for each in checks):
+        sys.exit(1)
+
+
+@commands.command()
+@click.argument("cluster_file", type=click.Path(path_type=Path), required=False)
+@click.option("--address", help="A running Ray cluster; the one on this machine by default.")
+@click.option("--storage", help="Where checkpoints would go.")
+@click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@tracking_option
+def doctor(cluster_file: Path | None, tracking_uri: str | None, **asked: Any) -> None:
+    """Check a running cluster, or a cluster file before `ray up`; every problem with its remedy."""
+    if cluster_file:
+        from harness.cluster_file import check_cluster_file
+
+        checks = check_cluster_file(cluster_file)
+    else:
+        from harness.doctor import doctor as examine
+
+        checks = examine(tracking_uri=tracking_uri, **asked)
+    for each in checks:
+        remedy = "" if each.ok else f"; {each.remedy}"
+        click.echo(f"{'ok' if each.ok else 'NO':<5} {each.name:<15} {each.detail}{remedy}")
     if not all(each.ok for each in checks):
         sys.exit(1)
 

@@ -14,14 +14,19 @@ def default_uri(out: Path) -> str:
 
 
 class BackgroundTracker:
-    """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread."""
+    """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread.
 
-    def __init__(self, uri: str, out: Path) -> None:
+    With `at_once` units are written while others still run: right on a cluster, where trials run elsewhere. On one
+    machine the writing would take processor time from the trials that are being timed, so it waits for `close`.
+    """
+
+    def __init__(self, uri: str, out: Path, at_once: bool) -> None:
         self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
-        self._thread.start()
+        if at_once:
+            self._thread.start()
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)
@@ -29,6 +34,8 @@ class BackgroundTracker:
     def close(self) -> str | None:
         """A sentence when MLflow could not be written, else None."""
         self._units.put(None)
+        if not self._thread.is_alive():
+            self._thread.start()
         self._thread.join()
         return self.warning
 
