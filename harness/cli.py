@@ -2,9 +2,10 @@
 
 import os
 import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
@@ -16,6 +17,8 @@ from harness.errors import UserError
 from harness.spaces import SearchSpace, known_spaces, load_space
 
 console = Console(highlight=False)
+if not console.is_terminal and "COLUMNS" not in os.environ:
+    console = Console(highlight=False, width=120)  # rich would take 80, where tables wrap
 
 
 def main(args: list[str] | None = None) -> None:
@@ -40,7 +43,7 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(sentence: str) -> None:
+def _fail(sentence: str) -> NoReturn:
     click.echo(f"error: {sentence}", err=True)
     sys.exit(2)
 
@@ -218,6 +221,7 @@ def run(
     from harness import runner
     from harness.methods import parse_methods
     from harness.progress import live_table
+    from harness.tracking.background import BackgroundTracker
 
     run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
     units = runner.make_units(space, parse_methods(methods), seed_list, run_options)
@@ -226,14 +230,24 @@ def run(
 
         console.print(forecast(units, data_dir))
         return
-    outcome = runner.run_study(units, run_options, show=lambda study: live_table(study, console))
+    uri = _tracking_uri(tracking_uri, run_options.out)
+    tracker = BackgroundTracker(uri, run_options.out, at_once=run_options.address is not None)
+    outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
+    warning = tracker.close()
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
     if outcome.interrupted:
         click.echo("stopped; finished trials and checkpoints are kept: the same command continues", err=True)
         sys.exit(130)
     for unit in outcome.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
     if outcome.results:
-        _show_comparison(run_options.out, space.name, "ldn", "table", brief=True)
+        reference = "ldn" if any(result.method == "ldn" for result in outcome.results) else outcome.results[0].method
+        _show_comparison(run_options.out, space.name, reference, "table", brief=True)
+        path = _write_report(run_options.out, space.name, reference)
+        if not warning:
+            _log_report(uri, run_options.out, space.name)
+        console.print(f"report: {path}\nMLflow: harness ui {space.name} --out {run_options.out}", soft_wrap=True)
     if outcome.failures:
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
@@ -251,6 +265,72 @@ def _parse_seeds(text: str) -> list[int]:
         if seeds.count(seed) > 1:
             raise UserError(f"seed {seed} is given twice")
     return seeds
+
+
+def _tracking_uri(given: str | None, folder: Path) -> str:
+    from harness.tracking.background import default_uri
+
+    return given or default_uri(folder)
+
+
+def _log_report(uri: str, folder: Path, space: str) -> None:
+    from harness.tracking.writer import Tracker
+
+    html = (folder / space / "report.html").read_text(encoding="utf-8")
+    Tracker(uri).log_report(_read(folder, space)[0][0].plan.space, html)
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@results_option
+@tracking_option
+def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
+    """Write what MLflow lacks of the results; running it again changes nothing."""
+    from harness.tracking.winners import winner_in
+    from harness.tracking.writer import sync as sync_units
+
+    uri = _tracking_uri(tracking_uri, out)
+    for space in _spaces_in(out, space_names):
+        done = sync_units([unit for unit in _read(out, space)[0] if unit.result], uri, winner_in(out))
+        if done.warning:
+            raise UserError(done.warning)
+        if (out / space / "report.html").exists():
+            _log_report(uri, out, space)
+        console.print(f"{space}: {done.written} searches written, {done.unchanged} were there already")
+
+
+@commands.command()
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
+@results_option
+@tracking_option
+def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+    """Show the results in MLflow's UI on 127.0.0.1 until Ctrl-C."""
+    from harness.tracking.server import serving, wait_for_interrupt
+    from harness.tracking.views import links
+
+    uri = _tracking_uri(tracking_uri, out)
+    spaces = _spaces_in(out, space_names)
+    console.print("starting MLflow's server …")
+    with serving(uri, port) as address:
+        for space in spaces:
+            found = links(uri, address, space)
+            for name, link in found.items():
+                console.print(f"{space} · {name}: {link}", soft_wrap=True)
+            if open_browser and found:
+                webbrowser.open(next(iter(found.values())))
+                open_browser = False
+        console.print("Ctrl-C ends the server")
+        wait_for_interrupt()
+
+
+def _spaces_in(folder: Path, names: tuple[str, ...]) -> list[str]:
+    """The spaces asked for, or all that have results."""
+    found = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/plan.json")})
+    if not found:
+        raise UserError(f"there are no results in {folder}; `harness run quickstart` makes some")
+    return [_space_key(name) for name in names] or found
 
 
 @commands.command()
@@ -277,22 +357,29 @@ def _space_key(name: str) -> str:
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
-def _read(folder: Path, space: str) -> list[Any]:
+def _read(folder: Path, space: str) -> tuple[list[Any], list[str]]:
     from harness.store import read_units
 
     units, problems = read_units(folder, space)
-    for problem in problems:
-        click.echo(f"warning: {problem}", err=True)
     if not units:
-        raise UserError(f"there are no results of {space!r} in {folder}; `harness run {space}` makes some")
-    return units
+        raise UserError(
+            f"there are no results of {space!r} in {folder}; `harness run {space}` makes some"
+            + (f" ({'; '.join(problems)})" if problems else "")
+        )
+    return units, problems
+
+
+def _compared(folder: Path, space: str, reference: str) -> tuple[list[Any], Any]:
+    from harness.compare import compare as compare_units
+
+    units, problems = _read(folder, space)
+    return units, compare_units(units, reference, problems=problems)
 
 
 def _show_comparison(folder: Path, space: str, reference: str, form: str, brief: bool = False) -> None:
-    from harness.compare import compare as compare_units
     from harness.compare.render import as_json, as_markdown, details, summary
 
-    comparison = compare_units(_read(folder, space), reference)
+    _, comparison = _compared(folder, space, reference)
     if form == "json":
         click.echo(as_json(comparison))
     elif form == "md":
@@ -304,13 +391,12 @@ def _show_comparison(folder: Path, space: str, reference: str, form: str, brief:
 
 
 def _write_report(folder: Path, space: str, reference: str) -> Path:
-    from harness.compare import compare as compare_units
     from harness.report.html import build_report
     from harness.store import write_atomically
 
-    units = _read(folder, space)
+    units, comparison = _compared(folder, space, reference)
     path = folder / space / "report.html"
-    write_atomically(path, build_report(units, compare_units(units, reference)))
+    write_atomically(path, build_report(units, comparison))
     return path
 
 
@@ -332,6 +418,30 @@ def check(method: str, space_name: str) -> None:
         sys.exit(1)
 
 
+@commands.command()
+@click.argument("cluster_file", type=click.Path(path_type=Path), required=False)
+@click.option("--address", help="A running Ray cluster; the one on this machine by default.")
+@click.option("--storage", help="Where checkpoints would go.")
+@click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@tracking_option
+def doctor(cluster_file: Path | None, tracking_uri: str | None, **asked: Any) -> None:
+    """Check a running cluster, or a cluster file before `ray up`; every problem with its remedy."""
+    if cluster_file:
+        from harness.cluster_file import check_cluster_file
+
+        checks = check_cluster_file(cluster_file)
+    else:
+        from harness.doctor import doctor as examine
+
+        checks = examine(tracking_uri=tracking_uri, **asked)
+    for each in checks:
+        remedy = "" if each.ok else f"; {each.remedy}"
+        click.echo(f"{'ok' if each.ok else 'NO':<5} {each.name:<15} {each.detail}{remedy}")
+    if not all(each.ok for each in checks):
+        sys.exit(1)
+
+
 @commands.command(name="list")
 def list_() -> None:
     """Search spaces and methods that go by name."""
@@ -339,10 +449,9 @@ def list_() -> None:
     for name in sorted(known_spaces()):
         spaces.add_row(name, load_space(name).description)
     console.print(spaces, "")
-    from harness.methods import known_methods, load_method
+    from harness.methods import first_sentence, known_methods
 
     methods = Table("method", "what it is", box=None, pad_edge=False)
     for name in known_methods():
-        _, method = load_method(name)
-        methods.add_row(name, (type(method).__doc__ or "").strip().splitlines()[0])
+        methods.add_row(name, first_sentence(name))
     console.print(methods)

@@ -39,22 +39,25 @@ def forecast(units: Sequence[UnitRun], data_dir: Path | None) -> Table:
         table.add_row(method, str(trials), str(len(of_method)), f"{cost:,.0f}")
     table.add_row("all", "", "", f"{total:,.0f}", style="bold")
     table.caption = (
-        f"timed here, {TIMED_STEPS} steps at three depths; every trial to the cap of {space.training.max_epochs} "
+        f"timed here, {TIMED_STEPS} steps at up to three depths; every trial to the cap of {space.training.max_epochs} "
         "epochs, without worker start; early stopping makes it less"
     )
     return table
 
 
 def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[TrialKind, np.poly1d]:
-    """Seconds per epoch as a straight line in depth, for each kind of network."""
-    depths = sorted({space.depth.values[0], space.depth.values[len(space.depth.values) // 2], space.depth.max})
+    """Seconds per epoch by depth: a straight line for fixed depths, one value for the LDN, which has one depth."""
+    values = space.depth.values
+    timed: dict[TrialKind, list[int]] = {
+        "ldn": [space.depth.max],
+        "ddn": sorted({values[0], values[len(values) // 2], values[-1]}),
+    }
     data = load_training_data(space.data, 0, load_pool(space.data, data_dir))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows, train_rows, _ = on_device(data, device)
     batches = mini_batches(train_rows, space.training.batch_size, torch_generator(0, "order"))
     lines: dict[TrialKind, np.poly1d] = {}
-    kinds: tuple[TrialKind, ...] = ("ldn", "ddn")
-    for kind in kinds:
+    for kind, depths in timed.items():
         measured = []
         for depth in depths:
             config = TrialConfig.of(space, kind, depth, 0)

@@ -25,14 +25,14 @@ class AttemptLog:
     ended_at: float | None = None
     last_seen: float = 0.0
     ended: str = "interrupted"
-    warm_up_seconds: float = 0.0
+    worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
     resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died without a word
 
     @property
     def held_seconds(self) -> float:
-        """From the moment the worker was handed the trial to its end, plus the worker's own start if it was fresh."""
+        """From the moment a worker that was ready was handed the trial to its end."""
         ended_at = self.last_seen if self.ended_at is None else self.ended_at
-        return max(0.0, ended_at - self.started_at) + self.warm_up_seconds
+        return max(0.0, ended_at - self.started_at - self.worker_start[1])
 
 
 @dataclass
@@ -77,7 +77,7 @@ class TrialLog:
         payload = event["payload"]
         if facts := payload.get("facts"):
             self.facts = facts
-            attempt.warm_up_seconds = facts["warm_up_seconds"]
+            attempt.worker_start = tuple(facts["worker_start"])
             attempt.resumed_from = self.work = Cost.model_validate_json(facts["resumed_from"])
         if progress := payload.get("progress"):
             self.progress = Progress.model_validate_json(progress)
@@ -122,6 +122,7 @@ class TrialLog:
                     resumed_from_epoch=attempt.resumed_from.epochs if attempt.resumed_from else 0,
                     held_seconds=attempt.held_seconds,
                     lost_seconds=lost,
+                    worker_start_seconds=sum(attempt.worker_start),
                     ended=attempt.ended,  # type: ignore[arg-type]  # checked by the record
                     tail_unknown=attempt.ended == "interrupted",
                 )

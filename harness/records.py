@@ -137,6 +137,7 @@ class Attempt(Frozen):
     held_seconds: NonNegative
     lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from
     ended: Literal["finished", "stopped", "failed", "died", "interrupted"]
+    worker_start_seconds: NonNegative = 0.0  # process and imports, when the worker was fresh; not in held_seconds
     tail_unknown: bool = False  # the driver was killed: time after the last line is not known
 
 
@@ -259,7 +260,7 @@ class SearchResult(Frozen):
     final: FinalEvaluation
     refit: Refit | None = None
     cost: Cost  # the sum over ALL trials
-    cost_without_startup: NonNegative  # device-seconds
+    worker_start_device_seconds: NonNegative  # of workers that started for it; beside the cost, not in it
     trials: Count
     trials_by_status: dict[str, int]
     duplicates: Count = 0  # depths proposed again

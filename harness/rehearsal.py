@@ -54,7 +54,7 @@ def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 
             while len(running) < slots and (trial := search.next_trial()):
                 scheduler.on_trial_add(None, trial)
                 callback.on_trial_start(0, [], trial)
-                running.append((trial, _reports(trial.config, study.unit_of(trial.trial_id).plan.space, value)))
+                running.append((trial, made_up_reports(trial.config, study.unit_of(trial.trial_id).plan.space, value)))
             if not running:
                 if search.is_finished():
                     break
@@ -89,7 +89,7 @@ def _never_called(config: dict[str, Any]) -> None:
     raise AssertionError("a rehearsal trains nothing")
 
 
-def _reports(config: dict[str, Any], space: SearchSpace, value: Value) -> Iterator[dict[str, Any]]:
+def made_up_reports(config: dict[str, Any], space: SearchSpace, value: Value) -> Iterator[dict[str, Any]]:
     """What a worker would report for this task."""
     if config["task"] == "final":
         yield {FINISHED: True, PAYLOAD: {"final": _evaluation(value(config["depth"], config["epochs"]))}}
@@ -138,7 +138,7 @@ def _evaluation(value: float) -> str:
 
 def _facts() -> dict[str, Any]:
     return {
-        "warm_up_seconds": 0.0,
+        "worker_start": (0.0, 0.0),
         "resumed_from": Cost().model_dump_json(),
         "split_hash": "made up",
         "n_train": 1,

@@ -29,7 +29,7 @@ from harness.checkpoints import CheckpointStore
 from harness.data import load_pool
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
-from harness.records import Plan, SearchResult
+from harness.records import Plan, SearchResult, Unit
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
 from harness.study import Interrupted, Study, StudyCallback, StudyScheduler, StudySearch
@@ -96,7 +96,7 @@ def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, option
 def run_study(
     units: Sequence[UnitRun],
     options: RunOptions,
-    on_complete: Callable[[UnitRun], None] = lambda unit: None,
+    on_complete: Callable[[Unit], None] = lambda unit: None,
     show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
 ) -> StudyOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete."""
@@ -114,7 +114,7 @@ def run_study(
                 if model:
                     write_atomically(unit.folder.model_path, model.read_bytes())
             unit.complete()  # last: whoever sees a result sees its model
-            on_complete(unit)
+            on_complete(unit.folder.read())
 
         with _ray(options):
             capacity = check_resources(options)
@@ -216,7 +216,8 @@ def _ray(options: RunOptions) -> Iterator[None]:
         if options.address:
             ray.init(address=options.address, **common)
         else:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+            # "local", or Ray would join whatever cluster it finds running on this machine
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
         raise UserError(f"{what}: {str(error).splitlines()[0]}") from error

@@ -194,7 +194,7 @@ class Margins(Frozen):
 
 
 class SearchSpace(Frozen):
-    name: str
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]  # also the name of its results folder
     description: str
     data: DataSettings
     network: NetworkSettings
@@ -248,7 +248,7 @@ def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
         return SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
-    except TypeError as error:  # a YAML date or set, which no setting takes
+    except (TypeError, ValueError) as error:  # a YAML date, a set or an anchor inside itself, which no setting takes
         raise UserError(f"{source}: {error}") from None
 
 
@@ -264,15 +264,21 @@ def _with_default_budget(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {problem}") from None
+    values = _parse_yaml(text, source=str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of settings; got {type(values).__name__}")
     return values
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise UserError(f"{source} is not valid YAML: {problem}") from None
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -284,7 +290,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         if not isinstance(values.setdefault(parent, {}), dict):
             raise UserError(f"--set {override}: {parent!r} is a value, not a group of settings")
         values = values[parent]
-    values[last] = yaml.load(text, _StrictLoader)
+    values[last] = _parse_yaml(text, source=f"the value in --set {override}")
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> str:

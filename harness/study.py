@@ -6,6 +6,7 @@ the trial belongs to. Every unit sees only its own trials, as if it were alone.
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -206,8 +207,9 @@ class StudyCallback(_NotRestored, Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.study.running.discard(trial.trial_id)
-        error = trial.get_error()
-        self.study.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", str(error)[-4000:] if error else None)
+        file = Path(trial.error_file) if trial.error_file else None
+        error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
+        self.study.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if time.monotonic() >= self._next_refresh:

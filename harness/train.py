@@ -60,6 +60,9 @@ def run_trial(
     if ledger is None:
         ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)
 
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # a worker's trials share the device's counter
+
     with ledger.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
     with ledger.phase("startup"):
@@ -255,8 +258,9 @@ class _Trial:
 
     def _depth_changed_late(self) -> bool | None:
         """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
-        late = {depth for epoch, depth in self.depths if epoch >= 0.75 * self.epoch}
-        return len(late) > 1 if self.depths else None
+        before = [depth for epoch, depth in self.depths if epoch < 0.75 * self.epoch]
+        late = [depth for epoch, depth in self.depths if epoch >= 0.75 * self.epoch]
+        return len({*before[-1:], *late}) > 1 if self.depths else None
 
     def save(self, path: Path, data: TrainingData, ledger: Ledger) -> None:
         """A checkpoint of tensors and plain values, readable with `weights_only=True`."""
@@ -318,15 +322,19 @@ def best_network(path: Path, config: TrialConfig, data: TrainingData, device: to
 
 def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> dict[str, Any]:
     try:
-        checkpoint: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        checkpoint: Any = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is no checkpoint
         raise UserError(f"cannot read a checkpoint from {path}: {type(error).__name__}") from error
-    if checkpoint.get("config_hash") != config.hash:
+    made_with = checkpoint.get("config_hash") if isinstance(checkpoint, dict) else None
+    if made_with is None:
+        raise UserError(f"{path} is no checkpoint of a trial; give a file that --checkpoint has written")
+    if made_with != config.hash:
         raise UserError(
-            f"the checkpoint {path} was made with other settings (config {checkpoint.get('config_hash')}, "
+            f"the checkpoint {path} was made with other settings (config {made_with}, "
             f"this trial has {config.hash}); give the settings it was made with, or start anew"
         )
-    return checkpoint
+    restored: dict[str, Any] = checkpoint
+    return restored
 
 
 def cost_in_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> Cost:

@@ -20,7 +20,7 @@ from harness.spaces import SearchSpace
 if TYPE_CHECKING:
     import torch
 
-    from harness.data.splits import Pool, TrainingData
+    from harness.data.splits import TrainingData
 
 LOGICAL_GPUS = "HARNESS_LOGICAL_GPUS"  # tests of GPU scheduling on a machine without one: train on the CPU instead
 PAYLOAD = "payload"  # the key of a report under which the record's material travels
@@ -39,35 +39,31 @@ def run_task(
     data_dir: str | None,
 ) -> None:
     """Tune's trainable. `config` says which unit, trial and task; `pool` holds a reference into the object store."""
-    began = time.perf_counter()
-    # What the process did before its first trial (start, imports) is that trial's start-up; later trials find it warm.
-    global _worker_is_fresh
-    warm_up = time.process_time() if _worker_is_fresh else 0.0
-    _worker_is_fresh = False
+    began, before = time.perf_counter(), time.process_time()
     if gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a trial that was given no GPU must not touch one
 
     import torch
+    import torch._dynamo  # optimisers import it when the first one is made
 
-    from harness import train  # noqa: F401 - its import is part of the start-up
+    from harness import train  # noqa: F401 - its import is part of the worker's start
 
+    # A worker serves trials of many searches, so its start is no cost of the one that happens to come first: it is
+    # recorded beside the cost. Before the trial it is processor time (Ray may have started the process long ago).
+    global _worker_is_fresh
+    worker_start = (before, time.perf_counter() - began) if _worker_is_fresh else (0.0, 0.0)
+    _worker_is_fresh = False
     torch.set_num_threads(max(1, int(cpus)))
     folder = Path(data_dir) if data_dir else None
     task = _Task(config, space, CheckpointStore(storage), gpus or cpus, _device(gpus), folder)
-    task.data = task.load_data(_fetch(pool))
+    task.load_data(pool)
     match config["task"]:
         case "train":
-            task.train(startup_seconds=warm_up + time.perf_counter() - began, warm_up_seconds=warm_up)
+            task.train(worker_start)
         case "refit":
-            task.refit(startup_seconds=warm_up + time.perf_counter() - began, warm_up_seconds=warm_up)
+            task.refit(worker_start)
         case "final":
             task.final()
-
-
-def _fetch(pool: list[Any]) -> "Pool | None":
-    import ray
-
-    return ray.get(pool[0]) if pool else None
 
 
 def _device(gpus: float) -> "torch.device":
@@ -99,17 +95,22 @@ class _Task:
         self.device = device
         self.data_dir = data_dir
 
-    def load_data(self, pool: "Pool | None") -> "TrainingData":
+    def load_data(self, pool: list[Any]) -> None:
+        """This seed's rows of the pool, which the node holds once for all trials."""
+        import ray
+
         from harness.data import load_training_data
 
-        return load_training_data(self.trial.data, self.trial.seed, pool)
+        began = time.perf_counter()
+        self.data = load_training_data(self.trial.data, self.trial.seed, ray.get(pool[0]) if pool else None)
+        self.data_seconds = time.perf_counter() - began
 
-    def train(self, startup_seconds: float, warm_up_seconds: float) -> None:
-        self._run(self.trial, self.data, checkpoint_key(self.config["unit"], self.config["trial"]), locals())
+    def train(self, worker_start: tuple[float, float]) -> None:
+        self._run(self.trial, self.data, checkpoint_key(self.config["unit"], self.config["trial"]), worker_start)
 
-    def refit(self, startup_seconds: float, warm_up_seconds: float) -> None:
+    def refit(self, worker_start: tuple[float, float]) -> None:
         """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
-        self._run(*self._refit_of(), checkpoint_key(self.config["unit"], "refit"), locals())
+        self._run(*self._refit_of(), checkpoint_key(self.config["unit"], "refit"), worker_start)
 
     def _refit_of(self) -> tuple[TrialConfig, "TrainingData"]:
         import numpy as np
@@ -118,18 +119,23 @@ class _Task:
 
         epochs = self.config["epochs"]
         settings = self.trial.training.model_copy(
-            update={"max_epochs": epochs, "patience": epochs + 1, "monitor": "none"}
+            update={"max_epochs": epochs, "patience": epochs + 1, "monitor": "none", "min_delta": 0.0}
         )
         pool = Pool(self.data.x, self.data.y, self.data.n_classes)
         rows = np.sort(np.concatenate([self.data.train_rows, self.data.val_rows]))
         return self.trial.model_copy(update={"training": settings}), training_data(pool, rows, self.data.val_rows)
 
-    def _run(self, config: TrialConfig, data: "TrainingData", key: str, timing: dict[str, Any]) -> None:
+    def _run(self, config: TrialConfig, data: "TrainingData", key: str, worker_start: tuple[float, float]) -> None:
         with self.checkpoints.fetched(key) as resume_from:
-            self._run_from(resume_from, config, data, key, timing)
+            self._run_from(resume_from, config, data, key, worker_start)
 
     def _run_from(
-        self, resume_from: Path | None, config: TrialConfig, data: "TrainingData", key: str, timing: dict[str, Any]
+        self,
+        resume_from: Path | None,
+        config: TrialConfig,
+        data: "TrainingData",
+        key: str,
+        worker_start: tuple[float, float],
     ) -> None:
         from harness.cost import Ledger
         from harness.environment import environment
@@ -137,9 +143,9 @@ class _Task:
 
         before = cost_in_checkpoint(resume_from, config, self.device) if resume_from else None
         ledger = Ledger(self.device, before)
-        ledger.charge("startup", timing["startup_seconds"])
+        ledger.charge("data", self.data_seconds)
         facts = {
-            "warm_up_seconds": timing["warm_up_seconds"],
+            "worker_start": worker_start,
             "resumed_from": (before or Cost()).model_dump_json(),
             "config_hash": config.hash,
             "split_hash": data.split_hash,
@@ -152,7 +158,8 @@ class _Task:
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             nonlocal last_save
             ended = progress.stop_reason is not None
-            if ended or self.config["may_be_stopped"] or time.monotonic() - last_save >= CHECKPOINT_SECONDS:
+            due = ended or self.config["may_be_stopped"] or time.monotonic() - last_save >= CHECKPOINT_SECONDS
+            if due and progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 self.checkpoints.save(key, save)
                 last_save = time.monotonic()
             metrics: dict[str, Any] = {TIME: progress.epoch, FINISHED: ended}
@@ -174,9 +181,8 @@ class _Task:
 
     def final(self) -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
-        import torch
-
         from harness.final import chosen_network, evaluate_on_test
+        from harness.model_file import save_model
         from harness.models import FixedDepthNet
         from harness.train import best_network
 
@@ -198,16 +204,8 @@ class _Task:
             refit_config, refit_data = self._refit_of()
             refit = (chosen_network(load("refit", refit_config, refit_data), self.config["refit_d_opt"]), refit_data)
         evaluation = evaluate_on_test(network, d_opt, self.trial, self.data, others, refit, self.data_dir)
-        content = {
-            "config": self.trial.model_dump_json(),
-            "d_opt": d_opt,
-            "sample_shape": self.data.sample_shape,
-            "n_classes": self.data.n_classes,
-            "mean": torch.from_numpy(self.data.mean),
-            "std": torch.from_numpy(self.data.std),
-            "weights": chosen_network(network, d_opt).state_dict(),
-        }
-        self.checkpoints.save(model_key(unit), lambda path: torch.save(content, path))
+        handed_over = chosen_network(network, d_opt)
+        self.checkpoints.save(model_key(unit), lambda path: save_model(path, handed_over, d_opt, self.trial, self.data))
         tune.report({FINISHED: True, PAYLOAD: {"final": evaluation.model_dump_json()}})
 
 

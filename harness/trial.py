@@ -10,6 +10,7 @@ import torch
 from harness.data import load_pool, load_training_data
 from harness.data.on_device import on_device
 from harness.environment import environment
+from harness.errors import UserError
 from harness.evaluate import measure
 from harness.final import chosen_network, evaluate_on_test, posterior_gap
 from harness.models import LearntDepthNet
@@ -22,7 +23,7 @@ class TrialReport(Frozen):
     """What `harness trial` shows. Test measures are there only when they were asked for."""
 
     record: TrialRecord
-    d_opt: int
+    d_opt: int | None  # None when the trial failed
     val_pruned: Measures | None = None  # LDN
     posterior_gap_nats: float | None = None
     d_opt_exact: int | None = None
@@ -40,7 +41,7 @@ class _Watch:
     def __call__(self, progress: Progress, save: Callable[[Path], None]) -> None:
         if progress.point and not (self.curve and self.curve[-1].epoch == progress.point.epoch):
             self.curve.append(progress.point)
-        if self.checkpoint:
+        if self.checkpoint and progress.stop_reason != "failed":
             partial = self.checkpoint.with_name(self.checkpoint.name + ".partial")
             save(partial)
             partial.replace(self.checkpoint)
@@ -58,6 +59,8 @@ def run_one(
     show: Callable[[Progress], None] = lambda _: None,
 ) -> TrialReport:
     """Trains, and evaluates on the test set only if `test` says so. Continues from `checkpoint` where it exists."""
+    if checkpoint and not checkpoint.parent.is_dir():
+        raise UserError(f"a checkpoint is written into a folder that exists; {checkpoint.parent} does not")
     torch.set_num_threads(cpus)  # small networks run slower on more threads, and sums come out differently
     data = load_training_data(config.data, config.seed, load_pool(config.data, data_dir))
     watch = _Watch(checkpoint, show, [])
@@ -71,9 +74,9 @@ def run_one(
         environment(device),
         curve=tuple(watch.curve),
     )
-    d_opt = record.posterior.d_opt if record.posterior else config.depth
     if record.status == "failed":
-        return TrialReport(record=record, d_opt=d_opt)
+        return TrialReport(record=record, d_opt=None)
+    d_opt = record.posterior.d_opt if record.posterior else config.depth
     more: dict[str, Any] = {}
     if isinstance(trained.network, LearntDepthNet):
         rows, train_rows, val_rows = on_device(data, device)

@@ -247,7 +247,7 @@ class UnitRun:
         elif not self._ended("final"):
             refit = self.logs.get("refit")
             posterior = refit.progress.posterior if refit and refit.progress else None
-            trained = {log.config["depth"]: log.name for log in self.logs.values() if log.status == "finished"}
+            trained = {log.config["depth"]: log.name for log in self.search_logs() if log.status == "finished"}
             others = [(name, depth) for depth, name in trained.items()] if chosen.config["kind"] == "ddn" else []
             config |= {
                 "task": "final",
@@ -267,7 +267,7 @@ class UnitRun:
         return trial
 
     def _ended(self, task: str) -> bool:
-        return task in self.logs and self.logs[task].status is not None
+        return task in self.logs and self.logs[task].status == "finished"
 
     def _task_trial(self, config: dict[str, Any]) -> Trial:
         experiment = copy.copy(self._experiment)
@@ -310,10 +310,13 @@ class UnitRun:
                 self._alg.on_trial_complete(trial_id, result=counted, error=error)
 
     def on_end(self, trial_id: str, status: str, error: str | None = None) -> None:
-        name = self.live.pop(trial_id)
+        name = self.live.pop(trial_id, None)
+        if name is None:  # Tune may tell an error of a trial that had completed
+            return
         self.on_event("end", name, status=status, error=error, driver_seconds=self.driver_seconds)
         if name in AFTER_SEARCH and status == "failed":
-            self.failure = f"the {name} task failed: {(error or '').strip().splitlines()[-1:]}"
+            reason = (error or "no error was given").strip().splitlines()[-1]
+            self.failure = f"its {name} task failed ({reason}); the same command tries it again"
 
     def _is_search(self, trial_id: str) -> bool:
         return trial_id in self.live and self.live[trial_id] not in AFTER_SEARCH
@@ -403,7 +406,8 @@ class UnitRun:
             final=final,
             refit=self._refit(final),
             cost=total,
-            cost_without_startup=total.device_seconds - total.phases.get("startup", 0.0) * total.devices,
+            worker_start_device_seconds=self.devices
+            * sum(attempt.worker_start_seconds for record in records for attempt in record.attempts),
             trials=len(records),
             trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
             duplicates=self._duplicates(),

@@ -2,6 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples every time, and no limit by the clock: a busy machine must not fail a test.
+settings.register_profile("harness", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("harness")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -173,7 +173,7 @@ def _cost(study: _Study, depth: int, epochs: int, ldn: bool, first: bool, lost: 
     step = (0.9e-3 + 0.28e-3 * depth + 0.03e-3 * heads) * study.factor
     phases = dict.fromkeys(PHASES, 0.0)
     phases |= {
-        "startup": 1.6 if first else 0.02,
+        "startup": 0.02,
         "data": 0.01,
         "train": epochs * step,
         "validate": epochs * step * 0.06,
@@ -322,7 +322,6 @@ def _result(study: _Study, plan: Plan, trials: Sequence[TrialRecord], usable: Se
     chosen = max(usable, key=lambda trial: trial.val.log_likelihood if trial.val else -math.inf)
     assert chosen.val is not None
     d_opt = chosen.posterior.d_opt if chosen.posterior else chosen.depth
-    startup = sum(trial.cost.phases["startup"] for trial in trials)
     total = sum_of_costs([trial.cost for trial in trials])
     statuses = [trial.status for trial in trials]
     refit_cost = _cost(study, chosen.depth, chosen.best_epoch, study.method == "ldn", first=False)
@@ -342,7 +341,7 @@ def _result(study: _Study, plan: Plan, trials: Sequence[TrialRecord], usable: Se
         if study.refit
         else None,
         cost=total,
-        cost_without_startup=total.device_seconds - startup,
+        worker_start_device_seconds=1.6,
         trials=len(trials),
         trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
         duplicates=0,

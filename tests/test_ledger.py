@@ -23,9 +23,11 @@ def start(time: float) -> tuple[float, str, dict[str, Any]]:
     return time, "start", {}
 
 
-def facts(time: float, resumed: Cost | None = None, warm_up: float = 0.0) -> tuple[float, str, dict[str, Any]]:
+def facts(
+    time: float, resumed: Cost | None = None, worker_start: tuple[float, float] = (0.0, 0.0)
+) -> tuple[float, str, dict[str, Any]]:
     values = {
-        "warm_up_seconds": warm_up,
+        "worker_start": worker_start,
         "resumed_from": (resumed or Cost()).model_dump_json(),
         "split_hash": "s",
         "environment": MADE_UP.model_dump(),
@@ -58,13 +60,16 @@ def record(log: TrialLog, devices: float = 1.0) -> TrialRecord:
 
 
 def test_an_undisturbed_trial() -> None:
-    cost = worked(held=9.0, epochs=50, startup=2.0, train=6.0, validate=0.5)
-    made = record(told(start(3), facts(4, warm_up=1.0), report(12, 50, cost, stop_reason="cap"), end(12.5)), 0.25)
+    cost = worked(held=8.0, epochs=50, startup=1.0, train=6.0, validate=0.5)
+    made = record(
+        told(start(3), facts(4, worker_start=(2.0, 1.0)), report(12, 50, cost, stop_reason="cap"), end(12.5)), 0.25
+    )
     assert made.status == "finished"
     assert made.queue_seconds == 3.0
-    assert made.cost.held_seconds == 10.5  # 9.5 on the worker and one second of its start
-    assert made.cost.device_seconds == 10.5 * 0.25
-    assert made.cost.phases["other"] == 2.0 and made.cost.phases["lost"] == 0.0
+    assert made.cost.held_seconds == 8.5  # 9.5 since it was handed over, without a second of the worker's imports
+    assert made.cost.device_seconds == 8.5 * 0.25
+    assert made.attempts[0].worker_start_seconds == 3.0  # two of them before the trial
+    assert made.cost.phases["other"] == 1.0 and made.cost.phases["lost"] == 0.0
     assert [attempt.ended for attempt in made.attempts] == ["finished"]
 
 

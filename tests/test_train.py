@@ -206,9 +206,11 @@ def test_patience_counts_epochs_not_validations(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_improvement_is_more_than_min_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    _script([-1.0, -0.75, -0.5], monkeypatch)  # steps of a quarter, exact in binary
+    _script([-1.0, -0.75, -0.75], monkeypatch)  # steps of a quarter, exact in binary
     trial = config(max_epochs=3, min_delta=0.25)
-    assert run_trial(trial, spirals(trial)).progress.best_epoch == 3  # from -1.0: 0.25 is not more, 0.5 is
+    assert run_trial(trial, spirals(trial)).progress.best_epoch == 1  # a quarter is not more than a quarter
+    _script([-1.0, -0.75, -0.5], monkeypatch)
+    assert run_trial(trial, spirals(trial)).progress.best_epoch == 3  # counted from the best, not from the last
 
 
 def test_a_last_look_when_patience_runs_out_may_keep_it_going(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +220,16 @@ def test_a_last_look_when_patience_runs_out_may_keep_it_going(monkeypatch: pytes
     assert (last.best_epoch, last.epoch, last.stop_reason) == (5, 8, "patience")
 
 
+def test_without_a_monitor_the_last_parameters_are_kept(uninterrupted: Watch) -> None:
+    trial = config("ldn", 3, **{**ROUGH, "max_epochs": 9}, patience=2, monitor="none")
+    trained = run_trial(trial, spirals(trial))
+    last = trained.progress
+    assert (last.epoch, last.best_epoch, last.stop_reason) == (9, 9, "cap")
+    assert _same(trained.network.state_dict(), uninterrupted.weights(9))
+
+
 def test_val_of_the_record_is_that_of_the_kept_parameters() -> None:
-    for monitor in ("train_objective", "val_objective"):
+    for monitor in ("train_objective", "val_objective", "none"):
         trial = config("ldn", 3, lr=1.0, max_epochs=12, monitor=monitor)
         data = spirals(trial)
         trained = run_trial(trial, data)

@@ -17,12 +17,15 @@ from harness.compare.values import Comparison
 from harness.compare.wall_clock import wall_clock
 from harness.errors import UserError, nearest
 from harness.records import Unit
+from harness.spaces import Margins
 
 __all__ = ["Comparison", "compare"]
 
+NOT_DETERMINING = frozenset({"description", "margins"})  # a plan's hash leaves them out too
 
-def compare(units: Sequence[Unit], reference: str = "ldn") -> Comparison:
-    """Takes all units of one space; unfinished ones are named and left out.
+
+def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[str] = ()) -> Comparison:
+    """Takes all units of one space; unfinished ones are named and left out, `problems` of reading become notes.
 
     Raises UserError where nothing can be compared: no finished unit, an unknown reference, mixed settings.
     """
@@ -36,21 +39,22 @@ def compare(units: Sequence[Unit], reference: str = "ldn") -> Comparison:
     known = list(dict.fromkeys(unit.plan.method for unit in units))
     finished = [unit for group in by_method.values() for unit in group]
     seeds = sorted({unit.plan.seed for unit in units})
+    margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference, space.margins, search_measures)
+    search = build_stage("search", by_method, reference, margins, search_measures)
     doubts = contamination(by_method, search.pairs)
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
-    equal = [equal_quality(ours, theirs, space.margins.log_likelihood) for theirs in baselines]
+    equal = [equal_quality(ours, theirs, margins.log_likelihood) for theirs in baselines]
     checks = [depth_check(group, by_method.get("grid", [])) for group in by_method.values()]
     depth_checks = tuple(item for item in checks if item is not None)
     cells = {(unit.method, unit.seed) for unit in finished}
     return Comparison(
         space=space.name,
         reference=reference,
-        margins=space.margins,
+        margins=margins,
         methods=tuple(by_method),
         unfinished_methods=tuple(method for method in known if method not in by_method),
         seeds=tuple(seeds),
@@ -58,14 +62,14 @@ def compare(units: Sequence[Unit], reference: str = "ldn") -> Comparison:
         headline=headline(reference, search.pairs, doubts.found),
         sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
         search=search,
-        refit=build_stage("search + refit", by_method, reference, space.margins, refit_measures) if refitted else None,
+        refit=build_stage("search + refit", by_method, reference, margins, refit_measures) if refitted else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         ledgers=tuple(ledger(method, group) for method, group in by_method.items()),
         depth_checks=depth_checks,
         contamination=doubts,
         fairness=fairness,
-        notes=notes(by_method, [unit for unit in units if unit.result is None], doubts),
+        notes=(*problems, *notes(by_method, units, doubts)),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 
@@ -101,16 +105,21 @@ def _refuse_difference(first: Unit, second: Unit, one: dict[str, Any], other: di
 
 
 def _differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """`training.lr: 0.1 / 0.05` for every setting that differs; the description may."""
+    """`training.lr: 0.1 / 0.05` for every setting that differs; those in NOT_DETERMINING may."""
     if isinstance(one, dict) and isinstance(other, dict):
         names = sorted(one.keys() | other.keys())
         return [
             line
             for name in names
-            if name != "description"
+            if name not in NOT_DETERMINING
             for line in _differences(one.get(name), other.get(name), f"{path}.{name}".lstrip("."))
         ]
     return [] if one == other else [f"{path}: {one!r} / {other!r}"]
+
+
+def _strictest(margins: Sequence[Margins]) -> Margins:
+    """The smallest of each: margins that were widened between two runs must not help a verdict."""
+    return Margins(**{name: min(getattr(item, name) for item in margins) for name in Margins.model_fields})
 
 
 def _count(units: Sequence[Unit]) -> str:

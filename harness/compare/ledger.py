@@ -19,7 +19,7 @@ def ledger(method: str, units: Sequence[Finished]) -> Ledger:
         method=method,
         phases={phase: mean([_phase(unit, phase) for unit in units]) for phase in PHASES},
         total=mean([unit.result.cost.device_seconds for unit in units]),
-        without_startup=mean([unit.result.cost_without_startup for unit in units]),
+        worker_start=mean([unit.result.worker_start_device_seconds for unit in units]),
         final_eval=mean([unit.result.final.seconds for unit in units]),
         refit=mean(refits) if len(refits) == len(units) else None,
         driver_seconds=mean([unit.result.driver_seconds for unit in units]),

@@ -11,13 +11,15 @@ INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
 def notes(
-    by_method: Mapping[str, Sequence[Finished]], unfinished: Sequence[Unit], contamination: Contamination
+    by_method: Mapping[str, Sequence[Finished]], units: Sequence[Unit], contamination: Contamination
 ) -> tuple[str, ...]:
     found = [*_on_contamination(contamination)]
-    for method, units in by_method.items():
-        found.extend(_on_method(method, units))
-        found.extend(ledger_faults(units))
-    found.extend(_on_unfinished(unit) for unit in unfinished)
+    for method, group in by_method.items():
+        found.extend(_on_method(method, group))
+        found.extend(ledger_faults(group))
+    found.extend(_on_all_failed(units))
+    if len({unit.plan.space.margins for unit in units}) > 1:
+        found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
     return (*found, INTERVALS)
 
@@ -58,11 +60,11 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
 
 
-def _on_unfinished(unit: Unit) -> str:
-    name = f"{unit.plan.method} seed {unit.plan.seed}"
-    if unit.trials and all(trial.status == "failed" for trial in unit.trials):
-        return f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
-    return f"{name}: not finished ({len(unit.trials)} of {unit.plan.trials} trials recorded)."
+def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:
+    for unit in units:
+        if unit.result is None and unit.trials and all(trial.status == "failed" for trial in unit.trials):
+            name = f"{unit.plan.method} seed {unit.plan.seed}"
+            yield f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
 
 
 def _on_refits(by_method: Mapping[str, Sequence[Finished]]) -> Iterator[str]:

@@ -21,7 +21,8 @@ def mean_and_spread(interval: Interval) -> str:
     """`17.7 ± 0.4`: the half-width decides how many digits; the mean alone where there is no interval."""
     half = interval.half_width
     if half is None:
-        return plain(interval.mean, 4)
+        text = plain(interval.mean, 4)
+        return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
     decimals = _decimals(half)
     return f"{_fixed(interval.mean, decimals)} ± {_fixed(half, decimals)}"
 
@@ -43,9 +44,14 @@ def ratio(value: float) -> str:
 
 
 def ratio_with_ends(interval: Interval) -> str:
-    """`6.1× (4.8–7.9)`."""
-    ends = "" if interval.low is None or interval.high is None else f" ({ratio(interval.low)}–{ratio(interval.high)})"
-    return f"{ratio(interval.mean)}×{ends}"
+    """`6.1× (4.8–7.9)`; one decimal more where whole numbers would make the interval look like a point."""
+    if interval.low is None or interval.high is None:
+        return f"{ratio(interval.mean)}×"
+    mean, low, high = ratio(interval.mean), ratio(interval.low), ratio(interval.high)
+    if low == high:
+        decimals = 2 if interval.mean < 9.95 else 1
+        mean, low, high = (f"{value:,.{decimals}f}" for value in (interval.mean, interval.low, interval.high))
+    return f"{mean}× ({low}–{high})"
 
 
 def _decimals(half: float, two_digits: bool = False) -> int:

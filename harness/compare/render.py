@@ -76,7 +76,7 @@ def _bullets(lines: Sequence[str]) -> Table:
 
 
 def _missing(comparison: Comparison) -> str:
-    parts = ["no result yet: " + ", ".join(comparison.missing)]
+    parts = ["no result yet: " + ", ".join(comparison.missing) + " (the same `harness run` finishes it)"]
     if comparison.unfinished_methods:
         parts.append("no finished unit at all: " + ", ".join(comparison.unfinished_methods))
     return "; ".join(parts)

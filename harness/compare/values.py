@@ -79,8 +79,8 @@ class Ledger(Frozen):
     method: str
     phases: dict[str, float]
     total: float  # the search cost
-    without_startup: float
-    final_eval: float  # outside search cost, as is everything below
+    worker_start: float  # outside search cost, as is everything below
+    final_eval: float
     refit: float | None
     driver_seconds: float
     queue_seconds: float

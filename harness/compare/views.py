@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness import keys
-from harness.compare.measures import COSTS, DEPTH, EPOCHS, QUALITIES
+from harness.compare.measures import COSTS, DEPTH, QUALITIES
 from harness.compare.numbers import mean_and_spread, plain, ratio_with_ends, signed
 from harness.compare.sentences import seeds_needed
 from harness.compare.table import margin_of
@@ -24,30 +23,35 @@ class TableView:
     rows: tuple[tuple[str, ...], ...]
 
 
-def cost_table(stage: Stage, reference: str) -> TableView:
-    ratios = {pair.baseline: pair.cost_ratios for pair in stage.pairs}
-
-    def against(method: str, key: str) -> str:
-        if method == reference:
-            return "reference"
-        found = ratios.get(method, {}).get(key)
-        return ratio_with_ends(found) if found else "–"
-
-    columns = [measure for measure in COSTS if measure.key != EPOCHS]
+def cost_table(stage: Stage) -> TableView:
     return TableView(
         title=f"Cost, {stage.name}",
-        caption="Mean over seeds ± half of the 95 % t interval; ratios are paired by seed (geometric mean), above 1 "
-        f"where {reference} is cheaper.",
-        columns=("method", "n", "device-s", "train-s", "TFLOP", f"device-s ÷ {reference}", f"TFLOP ÷ {reference}"),
+        caption="Mean over seeds ± half of the 95 % t interval. Workers are shared by all methods, so their start is "
+        "no search's cost; with it, it falls on whichever came first.",
+        columns=("method", "n", *(measure.title for measure in COSTS)),
+        rows=tuple(
+            (row.method, str(len(row.seeds)), *(mean_and_spread(row.values[measure.key]) for measure in COSTS))
+            for row in stage.rows
+        ),
+    )
+
+
+def ratio_table(stage: Stage, reference: str) -> TableView:
+    return TableView(
+        title=f"Cost of each search ÷ {reference}'s, {stage.name}",
+        caption="Geometric mean of ratios paired by seed, with the 95 % t interval; above 1 where "
+        f"{reference} is cheaper.",
+        columns=("baseline", "n", *(measure.title for measure in COSTS)),
         rows=tuple(
             (
-                row.method,
-                str(len(row.seeds)),
-                *(mean_and_spread(row.values[measure.key]) for measure in columns),
-                against(row.method, keys.COST_DEVICE_SECONDS),
-                against(row.method, keys.COST_TFLOP),
+                pair.baseline,
+                str(len(pair.seeds)),
+                *(
+                    ratio_with_ends(pair.cost_ratios[measure.key]) if measure.key in pair.cost_ratios else "–"
+                    for measure in COSTS
+                ),
             )
-            for row in stage.rows
+            for pair in stage.pairs
         ),
     )
 
@@ -148,7 +152,8 @@ def ledger_table(comparison: Comparison) -> TableView:
     ledgers = comparison.ledgers
     lines = {phase: [item.phases[phase] for item in ledgers] for phase in PHASES}
     lines["search cost"] = [item.total for item in ledgers]
-    lines["search cost without startup"] = [item.without_startup for item in ledgers]
+    lines["worker start"] = [item.worker_start for item in ledgers]
+    lines["search cost with worker start"] = [item.total + item.worker_start for item in ledgers]
     if all(item.refit is not None for item in ledgers):
         lines["refit"] = [item.refit or 0.0 for item in ledgers]
     lines["final evaluation"] = [item.final_eval for item in ledgers]
@@ -187,18 +192,24 @@ def depth_table(comparison: Comparison) -> TableView:
 
 
 def summary_tables(comparison: Comparison) -> list[TableView]:
-    stage, reference = comparison.search, comparison.reference
-    tables = [cost_table(stage, reference), quality_table(stage)]
-    return [*tables, difference_table(stage, reference, comparison.margins)] if stage.pairs else tables
+    return _stage_tables(comparison.search, comparison)
 
 
 def detail_tables(comparison: Comparison) -> list[TableView]:
-    tables = []
-    if comparison.refit is not None:
-        tables += [cost_table(comparison.refit, comparison.reference), quality_table(comparison.refit)]
-        if comparison.refit.pairs:
-            tables.append(difference_table(comparison.refit, comparison.reference, comparison.margins))
+    tables = [] if comparison.refit is None else _stage_tables(comparison.refit, comparison)
     if comparison.equal_quality:
         tables.append(equal_quality_table(comparison))
     tables += [wall_clock_table(comparison), ledger_table(comparison)]
     return [*tables, depth_table(comparison)] if comparison.depth_checks else tables
+
+
+def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
+    reference = comparison.reference
+    if not stage.pairs:
+        return [cost_table(stage), quality_table(stage)]
+    return [
+        cost_table(stage),
+        ratio_table(stage, reference),
+        quality_table(stage),
+        difference_table(stage, reference, comparison.margins),
+    ]

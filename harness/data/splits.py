@@ -70,6 +70,11 @@ def training_data(pool: Pool, train_rows: Array, val_rows: Array) -> TrainingDat
             f"every class needs at least one training sample; classes without one: {sorted(missing)} "
             f"({len(train_rows)} training samples, {pool.n_classes} classes)"
         )
+    if not len(val_rows):
+        raise UserError(
+            f"there must be validation samples; {len(pool.y)} samples of {pool.n_classes} classes leave none, as every "
+            "class keeps one for training"
+        )
     mean, std = statistics_of(pool.x, train_rows)
     digest = hashlib.sha256()
     for part in (pool.x, pool.y.astype(np.int64), train_rows.astype(np.int64), val_rows.astype(np.int64)):

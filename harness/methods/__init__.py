@@ -1,5 +1,6 @@
 """Search methods, found by file name: `harness/methods/<name>.py`, or a path to a file of one's own."""
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -25,6 +26,13 @@ def known_methods() -> list[str]:
     """Names of the methods that come with the harness; the learnt-depth network first."""
     names = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in {"__init__", "base"})
     return sorted(names, key=lambda name: name != "ldn")
+
+
+def first_sentence(name: str) -> str:
+    """What a method is, read from its source: importing it would import Ray."""
+    tree = ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8"))
+    docs = [ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)]
+    return docs[-1].split("\n\n")[0].replace("\n", " ")
 
 
 def parse_methods(text: str) -> dict[str, "SearchMethod"]:

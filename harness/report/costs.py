@@ -27,18 +27,18 @@ def cost_bars(comparison: Comparison) -> Drawing:
     ledgers = {item.method: item for item in comparison.ledgers}
     ratios = {pair.baseline: pair.cost_ratios.get(keys.COST_DEVICE_SECONDS) for pair in comparison.search.pairs}
     refitted = comparison.refit is not None
-    widest = max(ledgers[row.method].total + (ledgers[row.method].refit or 0.0) for row in rows) or 1.0
+    ends = [item.total + item.worker_start + (item.refit or 0.0) for item in ledgers.values()]
+    widest = max(*ends, *(cost for row in rows for cost in row.per_seed[keys.COST_DEVICE_SECONDS])) or 1.0
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for place, row in enumerate(rows):
             item, colour = ledgers[row.method], colour_of(row.method)
-            startup = item.total - item.without_startup
-            axes.barh(place, item.without_startup, color=colour, height=0.62)
+            axes.barh(place, item.total, color=colour, height=0.62)
             axes.barh(
-                place, startup, left=item.without_startup, color="white", edgecolor=colour, hatch="////", height=0.62
+                place, item.worker_start, left=item.total, color="white", edgecolor=colour, hatch="////", height=0.62
             )
-            end = item.total
+            end = item.total + item.worker_start
             if refitted:
                 axes.barh(place, item.refit or 0.0, left=end, color=colour, alpha=0.3, height=0.62)
                 end += item.refit or 0.0
@@ -58,7 +58,7 @@ def cost_bars(comparison: Comparison) -> Drawing:
     return draw(
         "cost",
         "What a search costs",
-        "Mean over seeds; dots are single seeds. Hatched: worker start and imports"
+        "Mean over seeds; dots are single seeds. Hatched: start of workers, which methods share; not in the figures"
         + (", pale: refit" if refitted else "")
         + f". The factor is each search's cost over {comparison.reference}'s, paired by seed, with its 95 % interval.",
         f"Bars of device-seconds per method: {parts}.",

@@ -15,6 +15,7 @@ from harness.records import ReliabilityBin
 from harness.report.drawing import INK, MARKERS, MUTED, Drawing, draw, legend_below, seconds_axis
 
 GRID_POINTS = 160
+FEWEST_SAMPLES = 30  # of a calibration bin; fewer say little about it
 ByMethod = Mapping[str, Sequence[Finished]]
 
 
@@ -30,7 +31,7 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for index, (method, values) in enumerate(curves.items()):
-            shown = np.isfinite(values).all(axis=0) & (grid <= np.mean(ends[method]) * 1.001)
+            shown = np.isfinite(values).all(axis=0) & (grid <= max(ends[method]) * 1.001)
             if not shown.any():
                 continue
             seeds = values[:, shown]
@@ -57,7 +58,7 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
         "anytime",
         "How good, how soon",
         "Best validation log-likelihood so far against device-seconds spent: mean and range over seeds, up to the "
-        "mean end of a search (marked). Grid and random_search: averaged over 1,000 orders of their trials. "
+        "end of the longest search (marked). Grid and random_search: averaged over 1,000 orders of their trials. "
         "Dotted: the target of “cost at equal quality”.",
         f"Anytime curves: {finals}.",
         3.6,
@@ -166,19 +167,28 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
         axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--", label="perfect calibration")
         for index, method in enumerate(pair):
-            bins = [item for item in pooled[method] if item.count]
+            bins = [item for item in pooled[method] if item.count >= FEWEST_SAMPLES]
+            rare = [item for item in pooled[method] if 0 < item.count < FEWEST_SAMPLES]
             colour, marker = colour_of(method), MARKERS[index]
             label = f"{method}, ECE {plain(eces[method])}"
             confidence = [item.confidence for item in bins]
             axes.plot(
                 confidence, [item.accuracy for item in bins], marker + "-", color=colour, mec="white", ms=6, label=label
             )
+            axes.plot(
+                [item.confidence for item in rare],
+                [item.accuracy for item in rare],
+                marker,
+                color=colour,
+                ms=3,
+                alpha=0.4,
+            )
             width = (pooled[method][0].upper - pooled[method][0].lower) * 0.42
             centres = [(item.lower + item.upper) / 2 + (index - 0.5) * width for item in pooled[method]]
-            total = sum(item.count for item in bins) or 1
+            total = sum(item.count for item in pooled[method])
             below.bar(centres, [100 * item.count / total for item in pooled[method]], width=width, color=colour)
         seen = [item.lower for method in pair for item in pooled[method] if item.count]
-        axes.set_xlim(min(seen), 1.0)
+        axes.set_xlim(min(seen), 1.01)
         axes.set_ylim(max(0.0, min(seen) - 0.25), 1.02)
         axes.set_ylabel("accuracy in the bin")
         below.set_ylabel("% of samples")
@@ -190,7 +200,8 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
         "reliability",
         "Can its confidence be believed?",
         f"{pair[0]} against the networks that {pair[1]} chose, all seeds pooled, {len(pooled[pair[0]])} bins. Below "
-        "the diagonal: overconfident. The lower panel says how many test samples each bin holds.",
+        "the diagonal: overconfident. The lower panel says how many test samples each bin holds; bins of fewer than "
+        f"{FEWEST_SAMPLES} are faint dots.",
         f"Reliability diagrams: {parts}.",
         4.2,
         paint,

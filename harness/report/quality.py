@@ -43,7 +43,7 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
                 axes.errorbar(
                     cost.mean,
                     quality.mean,
-                    xerr=cost.half_width,
+                    xerr=cost.half_width if cost.low is not None and cost.low > 0 else None,  # the axis is logarithmic
                     yerr=quality.half_width,
                     fmt=marker,
                     color=colour,
@@ -54,7 +54,8 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
                 )
             axes.set_title(f"test {measure.title}" + (f" ({measure.unit})" if measure.unit else ""))
             if measure.key == keys.TEST_ACCURACY:
-                axes.set_ylim(top=min(axes.get_ylim()[1], 1.0))  # an interval may pass 1, an accuracy cannot
+                low, high = axes.get_ylim()
+                axes.set_ylim(low, min(high, 1.0 + 0.05 * (1.0 - low)))  # an interval may pass 1, an accuracy cannot
         seconds_axis(panels[-1], log=True)
         panels[-1].set_xlabel("device-seconds per search (log scale)")
         legend_below(figure, panels[0])

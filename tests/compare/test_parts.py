@@ -158,6 +158,9 @@ def test_adaptive_searches_stay_within_their_concurrency() -> None:
     assert two[2] == two[8] != two[1]
     grid = wall_clock("grid", finished("grid")).seconds
     assert grid[1] > grid[2] > grid[4] > grid[8]  # type: ignore[operator]
+    golden = [Finished(u.unit, u.result.model_copy(update={"concurrency": None})) for u in finished("golden_section")]
+    section = wall_clock("golden_section", golden).seconds
+    assert section[1] != section[2] == section[8]  # it never has more than two points to try
     ldn = wall_clock("ldn", finished("ldn")).seconds
     assert len(set(ldn.values())) == 1
 

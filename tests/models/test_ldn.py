@@ -70,7 +70,7 @@ def test_exact_posterior_agrees_with_its_formula() -> None:
     assert log_evidence == pytest.approx(float(np.log(joint.sum())), rel=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(logits=st.lists(st.floats(-30, 30), min_size=5, max_size=5))
 def test_elbo_never_exceeds_the_log_evidence(logits: list[float]) -> None:
     trial = config(depth=4)

@@ -115,7 +115,7 @@ def test_every_figure_has_a_text_alternative_and_keeps_its_text(full: str) -> No
 def test_one_figure_by_itself() -> None:
     comparison = compare(make_units(("ldn", "grid"), range(2)))
     drawing = cost_bars(comparison)
-    assert "grid 17." in drawing.description
+    assert "grid 15.9" in drawing.description
     assert ">ldn<" in drawing.svg
     assert cost_bars(comparison) == drawing
 

@@ -1,0 +1,21 @@
+"""One line of `harness doctor`: what was looked at, whether it is well, and what to do when it is not."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    ok: bool
+    detail: str  # what was found
+    remedy: str = ""  # what to do about it; empty when there is nothing to do
+    fatal: bool = True  # False: a run may go on although this is not well
+
+    def __post_init__(self) -> None:
+        if not self.ok and not self.remedy:
+            raise ValueError(f"a failed check must say what to do: {self.name}")
+
+
+def verdict(name: str, problems: list[str], fine: str, remedy: str) -> Check:
+    """A check that failed when there are problems, and then shows all of them."""
+    return Check(name, False, "; ".join(problems), remedy) if problems else Check(name, True, fine)

@@ -1,0 +1,54 @@
+"""`model.pt`: the network a unit hands over, with what is needed to build and feed it."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from harness.data.splits import TrainingData
+from harness.models import DepthNet, LearntDepthNet, build_network
+from harness.records import TrialConfig
+
+
+class HandedOver(nn.Module):
+    """Takes rows as they are in the data set, features (N, F) or images (N, H, W, C); gives class log-probabilities."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: DepthNet, mean: Tensor, std: Tensor, row_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.row_shape = row_shape
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x.float() - self.mean) / self.std
+        log_probs: Tensor = self.network(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)
+        return log_probs
+
+
+def save_model(path: Path, network: DepthNet, d_opt: int, config: TrialConfig, data: TrainingData) -> None:
+    """Weights of the chosen (pruned) `network` and plain values; nothing that would need unpickling."""
+    content = {
+        "config": config.model_dump_json(),
+        "d_opt": d_opt,
+        "sample_shape": data.sample_shape,
+        "n_classes": data.n_classes,
+        "mean": torch.from_numpy(data.mean.copy()),
+        "std": torch.from_numpy(data.std.copy()),
+        "weights": {name: tensor.cpu() for name, tensor in network.state_dict().items()},
+    }
+    torch.save(content, path)
+
+
+def load_model(path: Path) -> HandedOver:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    config = TrialConfig.model_validate_json(content["config"])
+    network = build_network(config, tuple(content["sample_shape"]), content["n_classes"])
+    if isinstance(network, LearntDepthNet):
+        network = network.pruned(content["d_opt"])
+    network.load_state_dict(content["weights"])
+    channels, *size = content["sample_shape"]
+    return HandedOver(network, content["mean"], content["std"], row_shape=(*size, channels)).eval()

@@ -1,0 +1,157 @@
+"""Questions that run on every node of a Ray cluster, for the doctor.
+
+The functions are sent by value: a node on which the harness is missing or old must be able to say so.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ANSWER_SECONDS = 90.0  # a node may have to start a worker first
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    node_id: str
+    host: str
+    versions: Mapping[str, str | None]  # None: not installed there
+
+
+def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
+    """Name and versions of each node that answers."""
+
+    def look() -> dict[str, Any]:
+        import importlib.metadata
+        import platform
+        import socket
+
+        versions: dict[str, str | None] = {"python": platform.python_version()}
+        for package in ("ray", "torch"):
+            try:
+                versions[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                versions[package] = None
+        try:
+            import harness
+
+            versions["harness"] = harness.__version__
+        except ImportError:
+            versions["harness"] = None
+        return {"host": socket.gethostname(), "versions": versions}
+
+    answers = _on_each(look, dict.fromkeys(node_ids, ()))
+    return [
+        NodeReport(node, answer["host"], answer["versions"])
+        for node, answer in answers.items()
+        if not isinstance(answer, Exception)
+    ]
+
+
+def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]:
+    """Each node writes a file to the storage, then each reads those of all; per node what went wrong, or None."""
+    folder = f"{storage.rstrip('/')}/.harness-doctor-{secrets.token_hex(8)}"
+
+    def files(uri: str) -> Any:
+        import pyarrow.fs
+
+        return pyarrow.fs.FileSystem.from_uri(uri) if "://" in uri else (pyarrow.fs.LocalFileSystem(), uri)
+
+    def write(uri: str, node: str) -> None:
+        system, path = files(uri)
+        system.create_dir(path, recursive=True)
+        with system.open_output_stream(f"{path}/{node}") as stream:
+            stream.write(node.encode())
+
+    def read(uri: str, others: Sequence[str]) -> list[str]:
+        system, path = files(uri)
+        unread = []
+        for node in others:
+            try:
+                with system.open_input_stream(f"{path}/{node}") as stream:
+                    if stream.read().decode() != node:
+                        unread.append(node)
+            except OSError:
+                unread.append(node)
+        return unread
+
+    def clean(uri: str) -> None:
+        import contextlib
+
+        system, path = files(uri)
+        with contextlib.suppress(OSError):  # another node was faster
+            system.delete_dir(path)
+
+    try:
+        written = _on_each(write, {node: (folder, node) for node in node_ids})
+        problems = {
+            node: f"cannot write: {_first_line(answer)}" if isinstance(answer, Exception) else None
+            for node, answer in written.items()
+        }
+        there = [node for node, problem in problems.items() if problem is None]
+        for node, answer in _on_each(read, dict.fromkeys(there, (folder, there))).items():
+            if isinstance(answer, Exception):
+                problems[node] = f"cannot read: {_first_line(answer)}"
+            elif answer:
+                problems[node] = f"does not see what {len(answer)} other node(s) wrote to {storage}"
+        return problems
+    finally:
+        _on_each(clean, dict.fromkeys(node_ids, (folder,)))
+
+
+def autoscaler_config() -> dict[str, Any] | None:
+    """The file that the head's autoscaler reads; None when this Ray has no autoscaler."""
+    import ray
+
+    def read(gcs_address: str) -> dict[str, Any] | None:
+        from pathlib import Path
+
+        import yaml
+
+        for source in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = source.read_bytes().decode(errors="replace").split("\0")
+            except OSError:  # the process ended meanwhile
+                continue
+            given = [word.removeprefix("--autoscaling-config=") for word in words if "--autoscaling-config=" in word]
+            monitor = any(word.endswith("monitor.py") for word in words)
+            if monitor and given and f"--gcs-address={gcs_address}" in words:
+                path = Path(given[0]).expanduser()
+                return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+        return None
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    heads = [node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]]
+    address = ray.get_runtime_context().gcs_address
+    for answer in _on_each(read, dict.fromkeys(heads, (address,))).values():
+        return None if isinstance(answer, Exception) else answer
+    return None
+
+
+def _on_each(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Runs a function on each node with its arguments; an answer is a value or the exception. Needs no free CPU."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    remote = ray.remote(num_cpus=0, max_retries=0)(function)
+    calls = {
+        node: remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(*given)
+        for node, given in arguments.items()
+    }
+    if not calls:
+        return {}
+    done, late = ray.wait(list(calls.values()), num_returns=len(calls), timeout=ANSWER_SECONDS)
+    for call in late:
+        ray.cancel(call, force=True)
+    answers: dict[str, Any] = {}
+    for node, call in calls.items():
+        try:
+            answers[node] = ray.get(call) if call in done else TimeoutError(f"no answer in {ANSWER_SECONDS:.0f} s")
+        except Exception as error:  # whatever the node's own machine had against it
+            answers[node] = error
+    return answers
+
+
+def _first_line(error: Exception) -> str:
+    """Ray's exceptions carry the traceback of the node; its own message stands last."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,0 +1,53 @@
+"""Writes units to MLflow in a thread of the parent process, so that no trial waits for a database."""
+
+import queue
+import threading
+from pathlib import Path
+
+from harness.records import Unit
+from harness.tracking.store import check_uri
+
+
+def default_uri(out: Path) -> str:
+    """A sqlite file beside the results."""
+    return f"sqlite:///{(out / 'mlflow.db').resolve()}"
+
+
+class BackgroundTracker:
+    """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread.
+
+    With `at_once` units are written while others still run: right on a cluster, where trials run elsewhere. On one
+    machine the writing would take processor time from the trials that are being timed, so it waits for `close`.
+    """
+
+    def __init__(self, uri: str, out: Path, at_once: bool) -> None:
+        self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
+        self.warning: str | None = None
+        self._units: queue.Queue[Unit | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
+        if at_once:
+            self._thread.start()
+
+    def put(self, unit: Unit) -> None:
+        self._units.put(unit)
+
+    def close(self) -> str | None:
+        """A sentence when MLflow could not be written, else None."""
+        self._units.put(None)
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._thread.join()
+        return self.warning
+
+    def _write(self) -> None:
+        unit = self._units.get()
+        if unit is None:
+            return
+        from harness.tracking.winners import winner_in
+        from harness.tracking.writer import Tracker
+
+        tracker = Tracker(self._uri)
+        while unit is not None:
+            tracker.write_unit(unit, winner_in(self._out))
+            self.warning = tracker.warning
+            unit = self._units.get()

@@ -1,0 +1,73 @@
+"""The texts a person reads beside the numbers in MLflow (Markdown)."""
+
+from harness import keys
+from harness.records import TrialRecord, Unit
+from harness.spaces import SearchSpace
+
+LONGEST_ERROR = 4000  # characters; MLflow cuts tags at 8,000
+
+_STOPPED = {
+    "patience": "no further improvement within the space's patience",
+    "cap": "the epoch cap was reached",
+    "scheduler": "stopped early by the search's scheduler",
+    "budget": "stopped early: the budget was spent",
+    "failed": "failed; its cost is counted",
+}
+
+
+def experiment_note(space: SearchSpace) -> str:
+    depths = space.depth.values
+    return "\n".join(
+        [
+            f"**{space.name}**: {space.description}",
+            "",
+            f"One learnt-depth network (`ldn`, at most {space.depth.max} blocks, one training) against searches over "
+            f"fixed depths {depths[0]} to {depths[-1]} ({len(depths)} depths). A run named `method/s<seed>` is one "
+            "search; the runs nested below it are its trials.",
+            "",
+            "Open the saved view **One-shot vs search** first, then **Mean over seeds**.",
+            "",
+            _table(keys.HEADLINE | keys.DETAILS | keys.CURVES),
+        ]
+    )
+
+
+def search_note(unit: Unit) -> str:
+    plan, result = unit.plan, unit.result
+    title = f"**{plan.method}**, seed {plan.seed}, on `{plan.space.name}`."
+    if result is None:
+        spent = sum(trial.cost.device_seconds for trial in unit.trials)
+        return (
+            f"{title} **Unfinished**: {len(unit.trials)} of {plan.trials} trials ended, {spent:.4g} device-seconds "
+            "spent so far. Run the same command again to continue it; measures appear when it is done."
+        )
+    capped = " The cost limit ended it before all trials ran." if result.status == "capped" else ""
+    outside = "" if result.d_opt_in_range else " This depth lies outside the range that fixed-depth searches may train."
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(result.trials_by_status.items()))
+    return "\n".join(
+        [
+            f"{title} Chose depth {result.d_opt} after {result.trials} trials ({counts}); the test set was opened once "
+            f"after it.{capped}{outside}",
+            "",
+            _table(keys.HEADLINE),
+        ]
+    )
+
+
+def trial_note(trial: TrialRecord) -> str:
+    network = f"Learnt depth, up to {trial.depth} blocks" if trial.kind == "ldn" else f"Fixed depth {trial.depth}"
+    lines = [
+        f"{network}, seed {trial.seed}. Ended after {trial.cost.epochs} epochs: {_STOPPED[trial.stop_reason]}.",
+        "Curves have step = epoch; `cost/…` is where the trial's device time went.",
+    ]
+    if len(trial.attempts) > 1:
+        lines.append(f"It took {len(trial.attempts)} attempts; the time of all of them is counted.")
+    if trial.error:
+        lines += ["", "```", trial.error[-LONGEST_ERROR:], "```"]
+    return "\n".join(lines)
+
+
+def _table(sentences: dict[str, str]) -> str:
+    return "\n".join(
+        ["| measure | what it says |", "| --- | --- |", *(f"| `{k}` | {v} |" for k, v in sentences.items())]
+    )

@@ -1,0 +1,129 @@
+"""MLflow's own server for looking at the results: on 127.0.0.1 only, since it knows no login."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from harness.errors import UserError
+from harness.tracking.store import check_uri, sqlite_file
+
+HOST = "127.0.0.1"
+PORT = 5000
+LONGEST_START_SECONDS = 120.0
+
+
+@contextlib.contextmanager
+def serving(uri: str, port: int = PORT) -> Iterator[str]:
+    """The address of a server that shows `uri` and answers; its processes end with the block, on Ctrl-C too.
+
+    A `uri` that is a server already is its own answer.
+    """
+    check_uri(uri)
+    if uri.startswith(("http://", "https://")):
+        yield uri
+        return
+    database = sqlite_file(uri)
+    if database and not database.exists():
+        raise UserError(f"there is nothing to show yet: {database} does not exist; run a study or `harness sync` first")
+    check_free(port)
+    with tempfile.TemporaryFile() as output, _ends_on_sigterm():
+        process = subprocess.Popen(
+            _command(port, artifacts=database.parent / "mlflow-artifacts" if database else Path.cwd()),
+            env=os.environ | _settings(uri),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # its own process group: Ctrl-C reaches us, and we end all of it
+        )
+        try:
+            address = f"http://{HOST}:{port}"
+            if not _answers(address, process):
+                output.seek(0)
+                tail = " ".join(output.read().decode(errors="replace").split())[-500:]
+                raise UserError(f"MLflow's server did not start on {address}; it said: {tail or 'nothing'}")
+            yield address
+        finally:
+            _end(process)
+
+
+def wait_for_interrupt() -> None:
+    """Returns on Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+
+
+def check_free(port: int) -> None:
+    if not _is_free(port):
+        free = next((other for other in range(port + 1, min(port + 1000, 65536)) if _is_free(other)), None)
+        advice = f"the next free one is {free} (--port {free})" if free else "none above it is free"
+        raise UserError(f"port {port} is busy; {advice}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed a moment ago counts as free
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _command(port: int, artifacts: Path) -> list[str]:
+    options = {"--host": HOST, "--port": str(port), "--workers": "1", "--artifacts-destination": str(artifacts)}
+    return [sys.executable, "-m", "mlflow", "server", *(part for option in options.items() for part in option)]
+
+
+def _settings(uri: str) -> dict[str, str]:
+    """The light settings: a quarter of the memory and half the start of MLflow's defaults."""
+    return {
+        "MLFLOW_BACKEND_STORE_URI": uri,  # not on the command line, where everybody can read a database's password
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+
+
+def _answers(address: str, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + LONGEST_START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with (
+            contextlib.suppress(urllib.error.URLError, OSError),
+            urllib.request.urlopen(f"{address}/health", timeout=5) as reply,
+        ):
+            if reply.status == 200:
+                return True
+        time.sleep(0.2)
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+    # The second round also ends workers that outlive a server which stopped in time.
+
+
+@contextlib.contextmanager
+def _ends_on_sigterm() -> Iterator[None]:
+    """A polite kill unwinds the block as Ctrl-C does; by default Python would leave the server behind."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

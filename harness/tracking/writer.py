@@ -1,0 +1,280 @@
+"""Writes units into MLflow, each run once. A server that fails costs one warning and never a study."""
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+
+from harness import keys
+from harness.records import Unit
+from harness.spaces import SearchSpace
+from harness.tracking import models
+from harness.tracking.content import RunContent, search_content, trial_content, unit_key
+from harness.tracking.models import Winner
+from harness.tracking.notes import experiment_note
+from harness.tracking.store import check_uri, exclusive, shown, sqlite_file
+from harness.tracking.views import write_views
+
+log = logging.getLogger(__name__)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # an outage is told once, by us
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What `sync` did. `warning` is a sentence when MLflow could not be written; the rest is still to come then."""
+
+    written: int
+    unchanged: int
+    warning: str | None
+
+
+class Tracker:
+    """The one writer of MLflow, used in the parent process, outside every trial's time.
+
+    No method raises for what a server does: the first failure is logged as one warning, kept in `warning`, and makes
+    every later call do nothing, so that an outage is paid for once. `sync` completes what is missing.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = check_uri(uri)
+        self.warning: str | None = None
+        self._client: MlflowClient | None = None
+        self._experiments: dict[str, str] = {}
+
+    def ensure_experiment(self, space: SearchSpace) -> str | None:
+        """The id of the space's experiment, created with its note and preset views when it is new."""
+        return self._guarded(lambda: self._experiment(space), None)
+
+    def write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None = None) -> bool:
+        """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
+
+        `winner` gives the unit's model, None when there is none; it is asked only while that is not logged yet.
+        """
+        return self._guarded(lambda: self._write_unit(unit, winner), False)
+
+    def log_report(self, space: SearchSpace, html: str) -> None:
+        """Puts `report.html` under the run "report" of the space's experiment; a newer report replaces it."""
+        self._guarded(lambda: self._log_report(space, html), None)
+
+    # --- one warning ----------------------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], T], otherwise: T) -> T:
+        if self.warning:
+            return otherwise
+        try:
+            with exclusive(self.uri):
+                return work()
+        except Exception as error:  # whatever a server, a driver or a disk comes up with: the study matters more
+            self.warning = (
+                f"MLflow at {shown(self.uri)} could not be written ({_in_short(error)}); the results are safe on disk, "
+                "and `harness sync` completes MLflow later."
+            )
+            log.warning(self.warning)
+            log.debug("tracking failed", exc_info=True)
+            return otherwise
+
+    @property
+    def client(self) -> MlflowClient:
+        if self._client is None:  # opening it creates the tables of a fresh sqlite file: only under the lock
+            self._client = MlflowClient(self.uri, registry_uri=self.uri)
+        return self._client
+
+    # --- experiment -----------------------------------------------------------------------------------------------
+
+    def _experiment(self, space: SearchSpace) -> str:
+        if space.name not in self._experiments:
+            experiment_id = self._find_or_create(space.name)
+            known = self.client.get_experiment(experiment_id).tags
+            tags = {
+                "mlflow.note.content": experiment_note(space),
+                "mlflow.experimentKind": "custom_model_development",  # opens on the runs, not on LLM traces
+            }
+            for key, value in tags.items():
+                if known.get(key) != value:
+                    self.client.set_experiment_tag(experiment_id, key, value)
+            write_views(self.client, experiment_id)
+            self._experiments[space.name] = experiment_id
+        return self._experiments[space.name]
+
+    def _find_or_create(self, name: str) -> str:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            database = sqlite_file(self.uri)
+            # Absolute, or a process started elsewhere would look for the artifacts in its own folder.
+            location = str(database.parent / "mlflow-artifacts" / name) if database else None
+            with contextlib.suppress(MlflowException):  # another process was quicker; looked up below
+                return str(self.client.create_experiment(name, artifact_location=location))
+            experiment = self.client.get_experiment_by_name(name)
+            if experiment is None:
+                raise RuntimeError(f"experiment {name!r} can neither be found nor created")
+        if experiment.lifecycle_stage == "deleted":
+            self.client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    # --- units ----------------------------------------------------------------------------------------------------
+
+    def _write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None) -> bool:
+        if not unit.trials:
+            return False
+        experiment_id = self._experiment(unit.plan.space)
+        content = search_content(unit)
+        known = self._runs_of(experiment_id, unit_key(unit))
+        parent = known.pop(content.key, None)
+        if parent and _shows(parent, content):
+            return self._log_winner(unit, parent, winner)
+        parent = self._open(experiment_id, content, parent, {})
+        below = {"mlflow.parentRunId": parent.info.run_id}
+        for index in range(len(unit.trials)):
+            child_content = trial_content(unit, index)
+            child = known.pop(child_content.key, None)
+            if child and _shows(child, child_content):
+                self._set_tags(child, below)
+            else:
+                self._fill(self._open(experiment_id, child_content, child, below), child_content)
+        for orphan in known.values():  # a trial that the records no longer know
+            self._supersede(orphan)
+        self.client.log_inputs(parent.info.run_id, datasets=_datasets(unit))
+        self._fill(parent, content)
+        self._log_winner(unit, parent, winner)
+        return True
+
+    def _runs_of(self, experiment_id: str, key: str) -> dict[str, Run]:
+        """Runs of a unit by their own key. Of two with one key (a request repeated after a timeout) one goes."""
+        found: dict[str, Run] = {}
+        for run in self._search(experiment_id, f"tags.`{keys.TAG_UNIT_KEY}` LIKE '{_pattern(key)}%'"):
+            own_key = run.data.tags[keys.TAG_UNIT_KEY]
+            if own_key != key and not own_key.startswith(f"{key}/"):
+                continue
+            twin = found.setdefault(own_key, run)
+            if twin is not run:
+                found[own_key], surplus = sorted((twin, run), key=_fuller_first)
+                self.client.delete_run(surplus.info.run_id)
+        return found
+
+    def _search(self, experiment_id: str, query: str) -> Iterator[Run]:
+        token: str | None = None
+        while True:
+            page = self.client.search_runs([experiment_id], query, max_results=1000, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _open(self, experiment_id: str, content: RunContent, run: Run | None, extra: Mapping[str, str]) -> Run:
+        """A run to fill, RUNNING until it is: the one that was left half-written or unfinished, else a new one."""
+        tags = {**content.tags, **extra, keys.TAG_FINGERPRINT: content.fingerprint}
+        if run and run.data.metrics and run.data.tags.get(keys.TAG_FINGERPRINT) != content.fingerprint:
+            self._supersede(run)  # it shows other records, and MLflow's metrics cannot be taken back
+            run = None
+        if run:
+            self.client.update_run(run.info.run_id, status="RUNNING")
+            self._set_tags(run, tags)
+            return run
+        return self.client.create_run(experiment_id, content.start_ms or None, tags, content.name)
+
+    def _supersede(self, run: Run) -> None:
+        """Takes a run out of the comparison without deleting it: on a shared server it may be somebody else's."""
+        self.client.delete_tag(run.info.run_id, keys.TAG_UNIT_KEY)
+        self._set_tags(run, {keys.TAG_KIND: keys.KIND_SUPERSEDED})
+        self.client.update_run(run.info.run_id, name=f"{run.info.run_name} (superseded)")
+
+    def _fill(self, run: Run, content: RunContent) -> None:
+        """One call holds it all: thinned curves stay far below MLflow's limit of 1,000 points, 100 params."""
+        run_id = run.info.run_id
+        metrics = [Metric(each.key, each.value, each.timestamp_ms, each.step) for each in content.points]
+        self.client.log_batch(run_id, metrics, [Param(key, value) for key, value in content.params.items()])
+        self.client.set_terminated(run_id, content.status, content.end_ms or None)
+
+    def _set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
+        changed = [RunTag(key, value) for key, value in tags.items() if run.data.tags.get(key) != value]
+        if changed:
+            self.client.log_batch(run.info.run_id, tags=changed)
+
+    def _log_winner(self, unit: Unit, parent: Run, winner: Callable[[Unit], Winner | None] | None) -> bool:
+        if winner is None or unit.result is None or keys.TAG_MODEL in parent.data.tags:
+            return False
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            try:
+                found = winner(unit)
+                if found is None:
+                    return False
+                models.save(found, path)
+            except Exception as error:  # a network that cannot be traced: MLflow itself is well, so go on with it
+                log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error))
+                return False
+            self._set_tags(parent, {keys.TAG_MODEL: models.upload(self.client, parent, path)})
+        return True
+
+    # --- report ---------------------------------------------------------------------------------------------------
+
+    def _log_report(self, space: SearchSpace, html: str) -> None:
+        experiment_id = self._experiment(space)
+        key = f"{space.name}/report"
+        tags = {
+            keys.TAG_KIND: keys.KIND_REPORT,
+            keys.TAG_SPACE: space.name,
+            keys.TAG_UNIT_KEY: key,
+            "mlflow.note.content": "The comparison as one page: Artifacts → report.html.",
+        }
+        run = self._runs_of(experiment_id, key).get(key) or self.client.create_run(experiment_id, None, tags, "report")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "report.html"
+            path.write_text(html, encoding="utf-8")
+            self.client.log_artifact(run.info.run_id, str(path))
+        if run.info.status == "RUNNING":
+            self.client.set_terminated(run.info.run_id, "FINISHED")
+
+
+def sync(units: Iterable[Unit], uri: str, winner: Callable[[Unit], Winner | None] | None = None) -> Synced:
+    """Writes what MLflow lacks. Running it again changes nothing."""
+    tracker = Tracker(uri)
+    written = unchanged = 0
+    for unit in units:
+        if tracker.write_unit(unit, winner):
+            written += 1
+        elif tracker.warning is None:
+            unchanged += 1
+    return Synced(written, unchanged, tracker.warning)
+
+
+def _shows(run: Run, content: RunContent) -> bool:
+    return (
+        run.data.tags.get(keys.TAG_FINGERPRINT) == content.fingerprint
+        and run.info.status == content.status
+        and run.data.tags.get(keys.TAG_UNIT_KEY) == content.key
+    )
+
+
+def _fuller_first(run: Run) -> tuple[bool, int, str]:
+    """Two writers that see the same two runs keep the same one."""
+    return run.info.status == "RUNNING", -len(run.data.metrics), str(run.info.run_id)
+
+
+def _in_short(error: Exception) -> str:
+    return shown(" ".join(str(error).split()))[:200] or type(error).__name__
+
+
+def _pattern(key: str) -> str:
+    """A LIKE pattern that cannot end the quoted string: `_` stands for any character, the exact check follows."""
+    return key.replace("'", "_").replace("\\", "_")
+
+
+def _datasets(unit: Unit) -> list[DatasetInput]:
+    data = unit.plan.space.data
+    source = data.model_dump_json()
+    return [
+        DatasetInput(
+            Dataset(name=data.kind, digest=digest, source_type="harness", source=source),
+            [InputTag("mlflow.data.context", "train + validation")],
+        )
+        for digest in sorted({trial.split_hash for trial in unit.trials})
+    ]

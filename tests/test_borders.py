@@ -1,0 +1,111 @@
+"""The borders of design.md: who may import what, and who may open the test set."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness
+
+ROOT = Path(harness.__file__).parent
+CORE = ("models", "data", "train", "evaluate", "cost", "final", "trial", "spaces", "records", "keys", "seeds", "cli")
+
+
+def _sources(*names: str) -> list[Path]:
+    """The files of the named modules and packages below harness/."""
+    return [path for name in names for path in (*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py"))]
+
+
+def _imports(path: Path) -> set[str]:
+    """Every dotted name that a file imports, wherever in the file it does; `from a import b` gives a and a.b."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _packages(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in _imports(path)}
+
+
+def _named(path: Path, name: str) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(getattr(node, "id", getattr(node, "attr", None)) == name for node in ast.walk(tree)) or any(
+        imported.endswith(f".{name}") for imported in _imports(path)
+    )
+
+
+def test_the_core_is_where_it_is_looked_for() -> None:
+    assert [name for name in CORE if not _sources(name)] == []
+
+
+@pytest.mark.parametrize("path", _sources(*CORE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_core_knows_neither_ray_nor_mlflow(path: Path) -> None:
+    assert not _packages(path) & {"ray", "mlflow", "optuna"}
+
+
+@pytest.mark.parametrize("path", _sources("models", "data", "train", "evaluate", "cost"), ids=lambda path: path.name)
+def test_data_flows_down(path: Path) -> None:
+    """What trains does not know what chooses, runs, stores or shows."""
+    above = ("methods", "runner", "store", "tracking", "compare", "report", "cli", "trial", "trial_view", "final")
+    assert not {f"harness.{name}" for name in above} & _imports(path)
+
+
+def test_only_the_tracking_imports_mlflow() -> None:
+    allowed = {ROOT / "tracking.py", *(ROOT / "tracking").rglob("*.py")}
+    assert {path for path in ROOT.rglob("*.py") if "mlflow" in _packages(path)} <= allowed
+
+
+def test_compare_and_report_read_records_only() -> None:
+    trainers = {"harness.train", "harness.models", "harness.data", "harness.runner", "harness.trial", "harness.final"}
+    for path in _sources("compare", "report"):
+        assert not {name for name in _imports(path) if any(name == t or name.startswith(f"{t}.") for t in trainers)}
+        assert "torch" not in _packages(path)
+
+
+def test_the_test_set_is_opened_in_one_place() -> None:
+    outside = [path for path in ROOT.rglob("*.py") if (ROOT / "data") not in path.parents]
+    assert [path for path in outside if _named(path, "load_test")] == [ROOT / "final.py"]
+    opener = ast.parse((ROOT / "final.py").read_text(encoding="utf-8"))
+    calls = [
+        function.name
+        for function in ast.walk(opener)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "load_test"
+    ]
+    assert calls == ["evaluate_on_test"]
+    assert not [path for path in _sources("train", "models", "evaluate", "cost") if _named(path, "evaluate_on_test")]
+
+
+def test_nothing_prints_but_the_command_line() -> None:
+    def prints(path: Path) -> bool:
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        return any(getattr(call.func, "id", None) == "print" for call in calls)
+
+    assert [path for path in ROOT.rglob("*.py") if prints(path)] == []
+
+
+@pytest.mark.slow
+def test_importing_the_core_loads_neither_ray_nor_mlflow() -> None:
+    """Also not through somebody else's import: a trial in this process must start fast."""
+    modules = ", ".join(f"harness.{name}" for name in CORE)
+    program = f"import sys, {modules}; print(sorted({{'ray', 'mlflow', 'optuna', 'matplotlib'}} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT.parent, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_command_line_starts_without_torch() -> None:
+    program = "import sys, harness.cli; print(sorted({'torch', 'ray', 'mlflow', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT.parent, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,218 @@
+"""The real command line, in this process: what it prints, and one sentence with exit code 2 for every mistake."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli import main
+from harness.records import TrialRecord
+from harness.trial import TrialReport
+
+SMALL = ("--set", "training.max_epochs=20", "--set", "depth.max=3", "--set", "data.n_train=40")
+
+Result = tuple[int, str, str]
+
+
+@pytest.fixture
+def harness(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    def run(*args: Any) -> Result:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(arg) for arg in args])
+        printed = capsys.readouterr()
+        code = end.value.code
+        assert isinstance(code, int)
+        return code, printed.out, printed.err
+
+    return run
+
+
+def _settings(*settings: str) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+# --- what works ---------------------------------------------------------------------------------------------------
+
+
+def test_list(harness: Callable[..., Result]) -> None:
+    code, out, err = harness("list")
+    assert code == 0 and err == ""
+    assert all(name in out for name in ("quickstart", "spirals", "spirals_d50", "digits"))
+
+
+def test_ldn_trial(harness: Callable[..., Result]) -> None:
+    code, out, err = harness("trial", "quickstart", "--ldn", *SMALL)
+    assert code == 0 and err == "", "silent when stdout is no terminal"
+    assert "← d_opt" in out and "█" in out
+    for words in ("argmax", "threshold", "expected", "exact posterior", "validation, all depths", "pruned to", "TFLOP"):
+        assert words in out
+    assert "test" not in out
+
+
+def test_fixed_depth_trial_with_the_test_set(harness: Callable[..., Result]) -> None:
+    code, out, _ = harness("trial", "quickstart", "--depth", 2, "--test", *SMALL)
+    assert code == 0
+    assert "fixed depth 2" in out and "d_opt" not in out
+    assert any(line.startswith("test ") for line in out.splitlines())
+
+
+@pytest.mark.parametrize("which", [("--ldn",), ("--depth", 0)])
+def test_json_is_one_object(harness: Callable[..., Result], which: tuple[Any, ...]) -> None:
+    code, out, err = harness("trial", "quickstart", *which, "--json", "--test", *SMALL)
+    assert code == 0 and err == ""
+    report = TrialReport.model_validate_json(out)
+    assert json.loads(report.model_dump_json()) == json.loads(out)
+    assert report.test is not None and report.test.n_test == 1800
+    assert report.record.status == "finished" and report.record.cost.epochs == 20
+    assert TrialRecord.model_validate_json(report.record.model_dump_json()) == report.record
+    if which == ("--ldn",):
+        assert report.posterior_gap_nats is not None and report.posterior_gap_nats >= 0
+        assert len(report.test.per_depth_test) == 4 and report.test.full is not None
+    else:
+        assert report.d_opt == 0 and report.test.full is None
+
+
+def test_same_seed_same_numbers_other_seed_others(harness: Callable[..., Result]) -> None:
+    def numbers(seed: int) -> Any:
+        record = json.loads(harness("trial", "quickstart", "--ldn", "--seed", seed, "--json", *SMALL)[1])["record"]
+        return [record["val"], record["posterior"], record["split_hash"], record["train_objective"]]
+
+    first = numbers(0)
+    assert first == numbers(0)
+    assert all(a != b for a, b in zip(first, numbers(1), strict=True))
+
+
+def test_a_checkpoint_is_continued(harness: Callable[..., Result], tmp_path: Path) -> None:
+    args = ("trial", "quickstart", "--ldn", "--json", *SMALL, "--checkpoint", tmp_path / "x.pt")
+    first, again = (json.loads(harness(*args)[1])["record"] for _ in range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+    assert again["cost"]["held_seconds"] > first["cost"]["held_seconds"], "what was paid before is still counted"
+    for same in ("val", "posterior", "train_objective", "best_epoch", "stop_reason"):
+        assert first[same] == again[same]
+
+
+# --- a trial that fails -------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_is_failed_with_its_cost(harness: Callable[..., Result]) -> None:
+    args = ("trial", "quickstart", "--ldn", *SMALL, "--set", "training.lr=1e30")
+    code, out, err = harness(*args)
+    assert code == 1 and "FAILED" in out and "seconds held" in out
+    assert "Traceback" not in out + err
+    record = json.loads(harness(*args, "--json")[1])["record"]
+    assert (record["status"], record["stop_reason"], record["val"], record["posterior"]) == (
+        "failed",
+        "failed",
+        None,
+        None,
+    )
+    assert record["cost"]["held_seconds"] > 0 and record["cost"]["epochs"] >= 1 and record["cost"]["tflop"] > 0
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown space": (["nope", "--ldn"], "unknown search space 'nope'", "quickstart"),
+    "no file": (["no/such.yaml", "--ldn"], "cannot read no/such.yaml", "No such file"),
+    "neither kind": (["quickstart"], "--ldn", "--depth"),
+    "both kinds": (["quickstart", "--ldn", "--depth", "1"], "--ldn", "--depth"),
+    "no space": ([], "SPACE"),
+    "unknown option": (["quickstart", "--ldm"], "--ldm"),
+    "depth beyond the space": (["quickstart", "--depth", "11"], "0…10", "11"),
+    "negative depth": (["quickstart", "--depth", "-1"], "-1", "x>=0"),
+    "negative seed": (["quickstart", "--ldn", "--seed", "-1"], "-1", "x>=0"),
+    "unknown device": (["quickstart", "--ldn", "--device", "gpu"], "cuda", "'gpu'"),
+    "unknown key": (["quickstart", "--ldn", *_settings("training.patienc=3")], "training.patienc", "'patience'"),
+    "wrong type": (["quickstart", "--ldn", *_settings("training.lr=fast")], "training.lr", "number", "'fast'"),
+    "override without value": (["quickstart", "--ldn", *_settings("training.lr")], "KEY.PATH=VALUE"),
+    "override that is no YAML": (["quickstart", "--ldn", *_settings("training.lr=[1")], "YAML"),
+    "min above max": (["quickstart", "--ldn", *_settings("depth.min=11")], "depth.min", "min 11, max 10"),
+    "negative size": (["quickstart", "--ldn", *_settings("data.n_train=-5")], "data.n_train", "greater than 0", "-5"),
+    "prior": (
+        ["quickstart", "--ldn", *_settings("posterior.prior={kind: explicit, probabilities: [0.2, 0.2]}")],
+        "sum to 1",
+        "0.4",
+    ),
+    "fewer samples than classes": (
+        ["quickstart", "--ldn", *_settings("data.arms=5", "data.n_train=3")],
+        "at least one training sample",
+        "[3, 4]",
+    ),
+    "conv on vectors": (["quickstart", "--ldn", *_settings("network={kind: conv}")], "needs images", "2 features"),
+    "bfloat16 on the CPU": (
+        ["quickstart", "--ldn", "--device", "cpu", *_settings("training.precision=bfloat16")],
+        "bfloat16",
+        "float32",
+    ),
+    "checkpoint into nowhere": (["quickstart", "--ldn", "--checkpoint", "no/such/folder/x.pt"], "no/such/folder"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence(harness: Callable[..., Result], name: str) -> None:
+    args, *words = MISTAKES[name]
+    code, out, err = harness("trial", *args)
+    _assert_one_sentence(code, out, err)
+    for word in words:
+        assert word in err
+
+
+def _assert_one_sentence(code: int, out: str, err: str) -> None:
+    assert code == 2 and out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+    assert "Traceback" not in err
+
+
+def test_a_checkpoint_of_another_config(harness: Callable[..., Result], tmp_path: Path) -> None:
+    args = ("trial", "quickstart", "--depth", 1, *SMALL, "--checkpoint", tmp_path / "x.pt")
+    assert harness(*args)[0] == 0
+    code, out, err = harness(*args, "--seed", 1)
+    _assert_one_sentence(code, out, err)
+    assert "x.pt was made with other settings" in err
+    (tmp_path / "x.pt").write_bytes(b"nonsense")
+    code, out, err = harness(*args)
+    _assert_one_sentence(code, out, err)
+    assert "x.pt" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("depth: {max: 3", "not valid YAML"), ("depth: 3\n", "depth"), (b"\xff\xfe\x00", "cannot read")],
+)
+def test_a_bad_file(harness: Callable[..., Result], tmp_path: Path, content: str | bytes, words: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, out, err = harness("trial", path, "--ldn")
+    _assert_one_sentence(code, out, err)
+    assert words in err and "mine.yaml" in err
+
+
+@pytest.mark.parametrize("bad", ["NaN", "label", "few", "unreadable", "missing"])
+def test_bad_arrays(harness: Callable[..., Result], tmp_path: Path, bad: str) -> None:
+    pytest.importorskip("harness.data.arrays")
+    x, y = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32), np.arange(60) % 3
+    path = tmp_path / "mine.npz"
+    if bad == "NaN":
+        x[5, 1] = np.nan
+    elif bad == "label":
+        y[7] = -1
+    elif bad == "few":
+        x, y = x[:2], np.array([0, 5])
+    if bad == "unreadable":
+        path.write_bytes(b"nonsense")
+    elif bad != "missing":
+        np.savez(path, x_train=x, y_train=y)
+    data = f"data={{kind: arrays, path: {path}}}"
+    code, out, err = harness("trial", "quickstart", "--ldn", *_settings(data, "training.max_epochs=20"))
+    _assert_one_sentence(code, out, err)
+
+
+def test_debug_shows_the_traceback() -> None:
+    from harness.errors import UserError
+
+    with pytest.raises(UserError):
+        main(["--debug", "trial", "nope", "--ldn"])

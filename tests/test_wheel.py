@@ -1,0 +1,60 @@
+"""The wheel, installed into an environment of its own and used outside the clone."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).parent.parent
+
+
+def _run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that holds the wheel and nothing else.
+
+    The wheel's dependencies are lent to it by the interpreter that runs the tests: a line in a .pth file puts its
+    packages behind the environment's own, and leaves out the clone that it may have installed as editable.
+    """
+    pytest.importorskip("build")
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, cwd=CLONE)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    python = folder / "env/bin/python"
+    (site,) = (folder / "env/lib").glob("python*/site-packages")
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = ("--no-deps", "--no-index", "--quiet", "--disable-pip-version-check")
+    _run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
+    return python.parent
+
+
+@pytest.mark.slow
+def test_the_wheel_works_outside_the_clone(installed: Path, tmp_path: Path) -> None:
+    where = _run(installed / "python", "-c", "import harness; print(harness.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+    listed = _run(installed / "harness", "list", cwd=tmp_path)
+    shipped = sorted(path.stem for path in (CLONE / "search_spaces").glob("*.yaml"))
+    assert [name for name in shipped if name not in listed.split()] == []
+
+    options = ("--ldn", "--set", "training.max_epochs=40")
+    shown = _run(installed / "harness", "trial", "quickstart", *options, cwd=tmp_path)
+    assert "← d_opt" in shown and "40 epochs" in shown
+    record = json.loads(_run(installed / "harness", "trial", "quickstart", *options, "--json", cwd=tmp_path))["record"]
+    assert record["cost"]["epochs"] == 40 and record["status"] == "finished"
+    assert record["environment"]["code"] == record["environment"]["harness"], "a wheel has a version, not a commit"
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind in the working folder"

@@ -1,0 +1,167 @@
+"""Real servers and real processes: racing, killed, interrupted."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.tracking.server import check_free, serving
+from harness.tracking.writer import Tracker, sync
+from tests.synthetic import make_units
+from tests.tracking.test_writer import SMALL, assert_complete
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 90) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return condition()
+
+
+def python(script: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def test_a_busy_port_names_the_next_free_one(uri: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        sentence = f"port {port} is busy; the next free one is (\\d+)"
+        with pytest.raises(UserError, match=sentence) as caught, serving(uri, port):
+            pass
+    check_free(int(str(caught.value).split("--port ")[1].rstrip(")")))
+
+
+def test_nothing_to_show_is_said_before_a_server_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to show yet"), serving(f"sqlite:///{tmp_path / 'none.db'}"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_of_ones_own_is_its_own_address() -> None:
+    with serving("http://tracking.example:5000") as address:
+        assert address == "http://tracking.example:5000"
+
+
+@pytest.mark.slow
+def test_two_processes_that_open_a_fresh_sqlite_file_at_once_both_succeed(tmp_path: Path) -> None:
+    script = """
+import sys
+from harness.tracking.writer import sync
+from tests.synthetic import make_units
+from tests.tracking.test_writer import SMALL
+sys.stdin.readline()
+synced = sync(make_units([sys.argv[2]], [0, 1], space=SMALL), sys.argv[1])
+assert (synced.written, synced.warning) == (2, None), synced
+"""
+    uri = f"sqlite:///{tmp_path / 'results' / 'mlflow.db'}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    racers = [
+        subprocess.Popen([sys.executable, "-c", script, uri, method], env=environment, cwd=ROOT, stdin=subprocess.PIPE)
+        for method in ("ldn", "grid")
+    ]
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write(b"go\n")
+        racer.stdin.flush()
+    assert [racer.wait(120) for racer in racers] == [0, 0]
+    assert_complete(uri, make_units(["ldn", "grid"], [0, 1], space=SMALL))
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_mid_write_and_back_later(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = make_units(["ldn", "grid"], [0], space=SMALL)
+    port = free_port()
+    with contextlib.ExitStack() as server:
+        tracker = Tracker(server.enter_context(serving(uri, port)))
+        original, calls = tracker.client.log_batch, []
+
+        def dies_at_the_fourth(*args: Any, **kwargs: Any) -> None:
+            calls.append(args)
+            if len(calls) == 4:
+                server.close()
+            original(*args, **kwargs)
+
+        monkeypatch.setattr(tracker.client, "log_batch", dies_at_the_fourth)
+        for unit in units:
+            tracker.write_unit(unit)
+    assert len(calls) == 4
+    assert tracker.warning
+    assert f"127.0.0.1:{port}" in tracker.warning
+    with serving(uri, port) as address:
+        assert sync(units, address).warning is None
+        assert sync(units, address).unchanged == len(units)
+        back = Tracker(address)
+        back.log_report(SMALL, "<p>through the server</p>")
+        assert back.warning is None
+    assert_complete(uri, units)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_servers_processes(uri: str, how: signal.Signals) -> None:
+    port = free_port()
+    script = """
+import sys
+from harness.tracking.server import serving, wait_for_interrupt
+with serving(sys.argv[1], int(sys.argv[2])) as address:
+    print(address, flush=True)
+    wait_for_interrupt()
+print("over", flush=True)
+"""
+    shell = python(script, uri, str(port))
+    assert shell.stdout
+    assert shell.stdout.readline().strip() == f"http://127.0.0.1:{port}"
+    group = _group_listening(port)
+    assert group
+    shell.send_signal(how)
+    assert shell.wait(60) == 0
+    assert shell.stdout.read().strip() == "over"
+    assert wait_until(lambda: not _processes_of(group))
+    check_free(port)
+
+
+def _group_listening(port: int) -> int | None:
+    """The process group of the server: the one whose command line names the port and leads a group."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and str(port).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                pid = int(entry.name)
+                if os.getpgid(pid) == pid:
+                    return pid
+    return None
+
+
+def _processes_of(group: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.getpgid(int(entry.name)) == group:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,215 @@
+"""Writing is idempotent, survives outages, and never raises into a study."""
+
+import logging
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from harness import keys
+from harness.errors import UserError
+from harness.records import Unit
+from harness.tracking.store import shown
+from harness.tracking.writer import Synced, Tracker, sync
+from tests.synthetic import make_space, make_units
+
+METHODS = ("ldn", "asha")
+SMALL = make_space(depth={"min": 0, "max": 4})
+
+
+def runs_of(uri: str) -> list[Run]:
+    client = MlflowClient(uri, registry_uri=uri)
+    experiment = client.get_experiment_by_name("synthetic")
+    assert experiment
+    return list(client.search_runs([experiment.experiment_id], max_results=1000))
+
+
+def kinds(uri: str) -> Counter[str]:
+    return Counter(run.data.tags[keys.TAG_KIND] for run in runs_of(uri))
+
+
+def assert_complete(uri: str, units: list[Unit]) -> None:
+    """One parent per unit and one child below it per trial, ended, with each point of each curve once."""
+    runs = [run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] in (keys.KIND_SEARCH, keys.KIND_TRIAL)]
+    parents = {run.data.tags[keys.TAG_UNIT_KEY]: run for run in runs if run.data.tags[keys.TAG_KIND] == "search"}
+    assert len(runs) == len(units) + sum(len(unit.trials) for unit in units)
+    assert not [run for run in runs if run.info.status == "RUNNING"]
+    client = MlflowClient(uri, registry_uri=uri)
+    for unit in units:
+        parent = parents[f"synthetic/{unit.plan.method}/seed-{unit.plan.seed}"]
+        below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+        assert Counter(run.data.params["trial_id"] for run in below) == Counter(t.trial_id for t in unit.trials)
+        assert (parent.data.metrics.keys() >= keys.HEADLINE.keys()) == (unit.result is not None)
+        for run, key in [(parent, keys.ANYTIME_VAL_LOG_LIKELIHOOD), *((run, keys.VAL_ACCURACY) for run in below)]:
+            steps = [metric.step for metric in client.get_metric_history(run.info.run_id, key)]
+            assert len(steps) == len(set(steps))
+            assert steps or (run is parent and unit.result is None)
+
+
+def test_writing_again_changes_nothing(uri: str) -> None:
+    units = make_units(METHODS, [0, 1], space=SMALL, failed_depths={"asha": [3]})
+    assert sync(units, uri) == Synced(written=4, unchanged=0, warning=None)
+    assert sync(units, uri) == Synced(written=0, unchanged=4, warning=None)
+    assert_complete(uri, units)
+    assert Counter(run.info.status for run in runs_of(uri)).keys() == {"FINISHED", "KILLED", "FAILED"}
+
+
+def test_a_unit_written_unfinished_is_completed_in_place(uri: str) -> None:
+    (finished,) = make_units(["grid"], [0])
+    part = Unit(plan=finished.plan, trials=finished.trials[:4], result=None)
+    tracker = Tracker(uri)
+    assert tracker.write_unit(part)
+    assert_complete(uri, [part])
+    before = {run.info.run_id for run in runs_of(uri)}
+    assert tracker.write_unit(finished)
+    assert_complete(uri, [finished])
+    assert before <= {run.info.run_id for run in runs_of(uri)}
+    parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH)
+    assert parent.info.status == "FINISHED"
+    assert "Unfinished" not in parent.data.tags["mlflow.note.content"]
+
+
+@pytest.mark.parametrize("method", ["create_run", "log_batch", "set_terminated", "log_inputs"])
+def test_an_outage_in_mid_write_costs_one_warning_and_sync_completes(
+    uri: str, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    units = make_units(["ldn", "random_search"], [0], space=SMALL)
+    tracker = Tracker(uri)
+    original, calls = getattr(tracker.client, method), []
+
+    def fails_after_doing_it(*args: Any, **kwargs: Any) -> Any:
+        """The worst case: the server did the work and the answer was lost."""
+        calls.append(args)
+        result = original(*args, **kwargs)
+        if len(calls) == (1 if method == "log_inputs" else 3):
+            raise ConnectionError("connection reset by peer")
+        return result
+
+    monkeypatch.setattr(tracker.client, method, fails_after_doing_it)
+    with caplog.at_level(logging.WARNING):
+        for unit in units:
+            tracker.write_unit(unit)
+        tracker.log_report(units[0].plan.space, "<p>late</p>")
+    assert [record.getMessage() for record in caplog.records] == [tracker.warning]
+    assert tracker.warning
+    assert "connection reset by peer" in tracker.warning
+    assert "harness sync" in tracker.warning
+    assert sync(units, uri).warning is None
+    assert_complete(uri, units)
+
+
+def test_records_replaced_by_fresh_ones_supersede_and_delete_nothing(uri: str) -> None:
+    (old,) = make_units(["random_search"], [0], space=SMALL)
+    fresh = old.model_copy(
+        update={
+            "trials": tuple(
+                trial.model_copy(update={"started_at": trial.started_at + 9000, "ended_at": trial.ended_at + 9000})
+                for trial in old.trials
+            )
+        }
+    )
+    sync([old], uri)
+    sync([fresh], uri)
+    assert_complete(uri, [fresh])
+    assert kinds(uri)[keys.KIND_SUPERSEDED] == 1 + len(old.trials)
+    assert sync([fresh], uri).unchanged == 1
+
+
+def test_a_run_created_twice_by_a_repeated_request_is_kept_once(uri: str) -> None:
+    units = make_units(["random_search"], [0])
+    sync(units, uri)
+    client = MlflowClient(uri, registry_uri=uri)
+    for run in runs_of(uri)[:3]:
+        client.create_run(run.info.experiment_id, tags=run.data.tags, run_name=run.info.run_name)
+    sync(units, uri)
+    sync(units, uri)
+    assert_complete(uri, units)
+
+
+def test_units_with_similar_names_are_kept_apart(uri: str) -> None:
+    units = make_units(
+        ["random_search", "randomXsearch", "it's"], [1, 10], space=make_space(depth={"min": 0, "max": 1})
+    )
+    sync(units, uri)
+    assert sync(units, uri).unchanged == 6
+    assert_complete(uri, units)
+
+
+def test_the_data_set_is_an_input_with_its_hash(uri: str) -> None:
+    sync(make_units(["ldn"], [0]), uri)
+    parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH)
+    (data,) = parent.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest) == ("spirals", "split0")
+
+
+def test_the_experiment_explains_every_measure_and_keeps_artifacts_at_an_absolute_path(uri: str) -> None:
+    tracker = Tracker(uri)
+    experiment = tracker.client.get_experiment(tracker.ensure_experiment(make_space()))
+    assert Path(experiment.artifact_location).is_absolute()
+    for key, sentence in keys.HEADLINE.items():
+        assert f"`{key}` | {sentence}" in experiment.tags["mlflow.note.content"]
+
+
+def test_an_experiment_deleted_in_the_ui_comes_back(uri: str) -> None:
+    tracker = Tracker(uri)
+    tracker.client.delete_experiment(tracker.ensure_experiment(make_space()))
+    assert Tracker(uri).write_unit(make_units(["ldn"], [0])[0])
+    assert kinds(uri)[keys.KIND_SEARCH] == 1
+
+
+def test_one_report_per_space_and_the_newest_shows(uri: str, tmp_path: Path) -> None:
+    for text in ("<p>one</p>", "<p>two</p>"):
+        tracker = Tracker(uri)
+        tracker.log_report(make_space(), text)
+        assert tracker.warning is None
+    (run,) = runs_of(uri)
+    assert run.info.status == "FINISHED"
+    path = MlflowClient(uri, registry_uri=uri).download_artifacts(run.info.run_id, "report.html", str(tmp_path))
+    assert Path(path).read_text() == "<p>two</p>"
+
+
+def test_a_server_that_is_not_there_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, not listening: refuses
+        with caplog.at_level(logging.WARNING):
+            synced = sync(make_units(METHODS, [0, 1]), f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}")
+    assert (synced.written, synced.unchanged) == (0, 0)
+    assert [record.getMessage() for record in caplog.records] == [synced.warning]
+    assert "secret" not in str(synced.warning)
+
+
+def test_a_file_that_is_no_database_costs_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("not a database " * 100)
+    synced = sync(make_units(["ldn"], [0]), f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert synced.warning
+    assert synced.written == 0
+
+
+def test_a_winner_that_cannot_be_saved_costs_its_model_only(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(unit: Unit) -> None:
+        raise FileNotFoundError("no model.pt")
+
+    units = make_units(["ldn"], [0])
+    assert sync(units, uri, broken).warning is None
+    assert "no model.pt" in caplog.text
+    assert_complete(uri, units)
+
+
+@pytest.mark.parametrize("address", ["./mlruns", "file:///tmp/mlruns", "sqlite://mlflow.db", "ftp://host", ""])
+def test_an_address_mlflow_cannot_track_at_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match="sqlite:///"):
+        Tracker(address)
+
+
+def test_a_unit_without_trials_waits(uri: str) -> None:
+    (unit,) = make_units(["ldn"], [0])
+    assert sync([Unit(plan=unit.plan, trials=(), result=None)], uri) == Synced(written=0, unchanged=1, warning=None)
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    assert shown("postgresql://me:secret@db:5432/x") == "postgresql://db:5432/x"
+    assert shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
