@@ -60,7 +60,7 @@ def test_methods_that_adapt_repeat_themselves_one_trial_at_a_time(tmp_path: Path
 
 
 def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
-    long = ("depth.max=10", "training.max_epochs=1500", "training.patience=1500")
+    long = ("depth.max=10", "training.max_epochs=1000", "training.patience=1000")
     killed: list[int] = []
 
     def kill_once() -> None:
@@ -111,11 +111,11 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
 
 @pytest.mark.parametrize("gpus", [1.0, 0.25])
 def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) -> None:
-    [result] = study(tmp_path, "grid", cpus_per_trial=0.5, gpus_per_trial=gpus).results
+    [result] = study(tmp_path, "grid", gpus_per_trial=gpus).results
     assert result.cost.devices == gpus
     assert result.cost.device_seconds == pytest.approx(result.cost.held_seconds * gpus)
     assert result.gpus_per_trial == gpus
-    assert 1 < result.most_coresident_trials <= 4  # CPUs for four; GPUs for four, or sixteen
+    assert result.most_coresident_trials == 2  # there are CPUs for two
 
 
 def test_a_users_method_stands_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

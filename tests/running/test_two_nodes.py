@@ -13,6 +13,7 @@ import ray
 from tests.running.results import ledger, read, study, wait_for
 
 pytestmark = pytest.mark.slow
+NODE = {"num_cpus": 1, "num_gpus": 1, "node_ip_address": "127.0.0.1"}
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("HARNESS_LOGICAL_GPUS", "1")
         made = Cluster(
             initialize_head=True,
-            head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False, "_temp_dir": temp},
+            head_node_args={**NODE, "include_dashboard": False, "temp_dir": temp},
         )
         ray.init(address=made.address, log_to_driver=False, configure_logging=False)
         yield made
@@ -34,7 +35,7 @@ def cluster() -> Iterator[Any]:
 
 
 def test_a_lost_node_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
-    second = cluster.add_node(num_cpus=1, num_gpus=1)
+    second = cluster.add_node(**NODE)
     cluster.wait_for_nodes()
     long = ("training.max_epochs=400", "training.patience=400")
 
