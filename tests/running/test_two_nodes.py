@@ -13,7 +13,7 @@ import ray
 from tests.running.results import ledger, read, study, wait_for
 
 pytestmark = pytest.mark.slow
-NODE = {"num_cpus": 1, "num_gpus": 1, "node_ip_address": "127.0.0.1"}
+NODE = {"num_cpus": 1, "num_gpus": 1}
 
 
 @pytest.fixture
