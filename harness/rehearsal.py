@@ -56,7 +56,9 @@ def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 
                 callback.on_trial_start(0, [], trial)
                 running.append((trial, made_up_reports(trial.config, study.unit_of(trial.trial_id).plan.space, value)))
             if not running:
-                continue  # the units that are over have been settled
+                if search.is_finished():
+                    break
+                raise RuntimeError("nothing runs and nothing is proposed, yet the search has not ended")
             steps += 1
             trial, reports = running.pop(0)
             if (result := next(reports, None)) is not None:

@@ -184,18 +184,16 @@ class StudyCallback(_NotRestored, Callback):
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        unit = self.study.unit_of(trial.trial_id)
-        unit.on_event("start", trial.config["trial"])
         self.study.running.add(trial.trial_id)
-        unit.most_coresident = max(unit.most_coresident, len(self.study.running))
+        unit = self.study.unit_of(trial.trial_id)
+        unit.on_event("start", trial.config["trial"], coresident=len(self.study.running))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         if PAYLOAD in result:
             unit = self.study.unit_of(trial.trial_id)
-            unit.on_report(trial.config["trial"], result)
-            unit.most_coresident = max(unit.most_coresident, len(self.study.running))
+            unit.on_report(trial.config["trial"], result, len(self.study.running))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.study.running.discard(trial.trial_id)

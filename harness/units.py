@@ -84,6 +84,8 @@ class UnitRun:
         stopped: set[str] = set()
         for event in self.folder.events():
             name = event.get("trial", "")
+            self.most_coresident = max(self.most_coresident, event.get("coresident", 0))
+            self.driver_seconds = event.get("driver_seconds", self.driver_seconds)
             match event["event"]:
                 case "suggest" if event["config"]["task"] == "train":
                     trials[name] = self._suggest_again(name, event)
@@ -279,9 +281,10 @@ class UnitRun:
 
     def on_event(self, event: str, name: str, **values: Any) -> None:
         self.logs[name].apply(self.folder.append(event, trial=name, **values))
+        self.most_coresident = max(self.most_coresident, values.get("coresident", 0))
 
-    def on_report(self, name: str, result: dict[str, Any]) -> None:
-        self.on_event("report", name, payload=result[PAYLOAD])
+    def on_report(self, name: str, result: dict[str, Any], coresident: int) -> None:
+        self.on_event("report", name, payload=result[PAYLOAD], coresident=coresident)
 
     def is_news(self, trial_id: str, result: dict[str, Any]) -> bool:
         """A search's trial reports an epoch for the first time. What is trained again after a crash is no news."""
@@ -307,10 +310,15 @@ class UnitRun:
                 self._alg.on_trial_complete(trial_id, result=counted, error=error)
 
     def on_end(self, trial_id: str, status: str, error: str | None = None) -> None:
+<<<<<<< HEAD
         name = self.live.pop(trial_id, None)
         if name is None:  # Tune may tell an error of a trial that had completed
             return
         self.on_event("end", name, status=status, error=error)
+=======
+        name = self.live.pop(trial_id)
+        self.on_event("end", name, status=status, error=error, driver_seconds=self.driver_seconds)
+>>>>>>> runnertests
         if name in AFTER_SEARCH and status == "failed":
             reason = (error or "no error was given").strip().splitlines()[-1]
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"

@@ -1,0 +1,152 @@
+"""`harness run` and `harness check` given bad input: one sentence, exit code 2, nothing started, nothing written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from harness import runner
+from harness.cli import main
+from tests.methods.test_parse import MINE
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(ray, "init", start)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "quickstart", *args])
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--methods", "gird"], "unknown method 'gird' (did you mean 'grid'?)"),
+        (["--methods", "asha:grace_epoch=1"], "unknown key 'grace_epoch'"),
+        (["--methods", "asha:grace_epochs=9999"], "grace_epochs must not exceed training.max_epochs = 1000"),
+        (["--methods", "ldn,ldn"], "method 'ldn' is given twice"),
+        (["--seeds", "0,1,0"], "seed 0 is given twice"),
+        (["--seeds", "0,one"], "--seeds takes whole numbers separated by commas"),
+        (["--seeds", ""], "--seeds takes whole numbers"),
+        (["--seeds", "-1"], "seeds must not be negative; got -1"),
+        (["--trials", "0"], "0 is not in the range x>=1"),
+        (["--epochs", "0"], "0 is not in the range x>=1"),
+        (["--gpus-per-trial", "-1"], "-1.0 is not in the range x>=0"),
+        (["--cpus-per-trial", "0"], "is not in the range x>0"),
+        (["--max-cost", "0"], "is not in the range x>0"),
+        (["--set", "depth.maximum=4"], "unknown key 'depth.maximum'"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_bad_input(args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, "--out", str(tmp_path / "out"), *args)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_space(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "quickest"])
+    assert exit_.value.code == 2
+    assert "unknown search space 'quickest'" in capsys.readouterr().err
+
+
+def test_a_method_file_that_does_not_import_shows_its_own_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text("import nowhere_to_be_found")
+    said = refused(capsys, "--out", str(tmp_path / "out"), "--methods", f"ldn,{tmp_path}/mine.py")
+    assert "mine.py does not import: ModuleNotFoundError: No module named 'nowhere_to_be_found'" in said
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert "cannot be written" in refused(capsys, "--out", str(tmp_path / "file" / "results"))
+
+
+def claim(out: Path, *methods: str, **options: Any) -> None:
+    """Plans on disk, as an earlier run would have left them."""
+    from harness.methods import parse_methods
+    from harness.spaces import load_space
+
+    made = runner.make_units(
+        load_space("quickstart"), parse_methods(",".join(methods)), [0], runner.RunOptions(out=out, **options)
+    )
+    for unit in made:
+        unit.folder.claim(unit.plan, fresh=False)
+
+
+def test_a_results_folder_of_other_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim(tmp_path, "grid")
+    before = sorted(tmp_path.rglob("*"))
+    said = refused(capsys, "--out", str(tmp_path), "--methods", "ldn,grid", "--epochs", "70")
+    assert "space.training.max_epochs: 1000 → 70" in said and "--fresh" in said
+    assert sorted(tmp_path.rglob("*")) == before  # nor a plan of ldn's
+
+
+@pytest.fixture
+def two_small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [{"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}}, {"Alive": True, "Resources": {"CPU": 2.0}}]
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}])
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0, "GPU": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--gpus-per-trial", "2"], "a trial needs 1 CPUs and 2 GPUs on one node; the cluster has 4 CPUs and 1 GPUs"),
+        (["--cpus-per-trial", "3"], "a trial needs 3 CPUs and 0 GPUs on one node; the cluster has 4 CPUs"),
+    ],
+)
+def test_more_than_any_node_has(
+    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], two_small_nodes: None
+) -> None:
+    claim(tmp_path, "grid", gpus_per_trial=2.0 if "2" in args else 0.0, cpus_per_trial=3.0 if "3" in args else 1.0)
+    before = sorted(tmp_path.rglob("*"))
+    assert said in refused(capsys, "--out", str(tmp_path), "--methods", "ldn,grid", "--fresh", *args)
+    assert sorted(tmp_path.rglob("*")) == before  # nothing moved aside, no plan that would refuse the corrected command
+
+
+def test_fractions_of_a_gpu_fit_as_often_as_they_should(two_small_nodes: None) -> None:
+    assert runner.check_resources(runner.RunOptions(gpus_per_trial=0.25, cpus_per_trial=0.1)) == 4
+    assert runner.check_resources(runner.RunOptions(gpus_per_trial=0.25)) == 2  # two CPUs stand beside that GPU
+    assert runner.check_resources(runner.RunOptions()) == 4
+
+
+def test_a_ray_that_does_not_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*args: Any, **kwargs: Any) -> None:
+        raise ConnectionError("ray client connection timeout\nand much more")
+
+    monkeypatch.setattr(ray, "init", nobody)
+    said = refused(capsys, "--out", str(tmp_path / "out"), "--address", "127.0.0.1:9")
+    assert "no Ray answers at address '127.0.0.1:9': ray client connection timeout" in said
+    assert not (tmp_path / "out").exists()
+
+
+# --- check --------------------------------------------------------------------------------------------------------
+
+
+def test_check_passes_a_good_method_and_fails_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ends.py").write_text(MINE)
+    with pytest.raises(SystemExit) as exit_:
+        main(["check", str(tmp_path / "ends.py")])
+    assert exit_.value.code == 0
+    assert "same seed, same configurations" in capsys.readouterr().out
+    (tmp_path / "beyond.py").write_text(MINE.replace("space.depth.values[-1]", "99"))
+    with pytest.raises(SystemExit) as exit_:
+        main(["check", str(tmp_path / "beyond.py")])
+    assert exit_.value.code == 1
+    assert "depth 99" in " ".join(capsys.readouterr().out.split())
