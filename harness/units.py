@@ -310,15 +310,10 @@ class UnitRun:
                 self._alg.on_trial_complete(trial_id, result=counted, error=error)
 
     def on_end(self, trial_id: str, status: str, error: str | None = None) -> None:
-<<<<<<< HEAD
         name = self.live.pop(trial_id, None)
         if name is None:  # Tune may tell an error of a trial that had completed
             return
-        self.on_event("end", name, status=status, error=error)
-=======
-        name = self.live.pop(trial_id)
         self.on_event("end", name, status=status, error=error, driver_seconds=self.driver_seconds)
->>>>>>> runnertests
         if name in AFTER_SEARCH and status == "failed":
             reason = (error or "no error was given").strip().splitlines()[-1]
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"

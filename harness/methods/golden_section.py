@@ -12,14 +12,10 @@ from harness.spaces import Budget, SearchSpace
 def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:
     """The depths to train next, from the values known so far; empty when the bracket has closed.
 
-        Brackets have lengths of Fibonacci numbers, the golden ratio in whole steps: of the two inner points one is an
-        inner point of the next bracket too, so each training cuts what is left to about 0.62 of it, and no search needs
-    <<<<<<< HEAD
+    Brackets have lengths of Fibonacci numbers, the golden ratio in whole steps: of the two inner points one is an
+    inner point of the next bracket too, so each training cuts what is left to about 0.62 of it, and no search needs
         fewer in the worst case. The side of the worse point is cut off; where both are equal (within
-        TIE_NATS), the deeper one.
-    =======
-        fewer in the worst case. The side of the worse point is cut off; of equal ones (within TIE_NATS), the deeper side.
-    >>>>>>> runnertests
+    TIE_NATS), the deeper one.
     """
 
     def value(index: int) -> float:
