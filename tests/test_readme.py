@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What a command is given beyond the README's words: fewer epochs, nothing that changes what it does.
-QUICK = ("--set", "training.max_epochs=40", "--set", "training.report_every=20", "--set", "training.eval_every=20")
+QUICK = ("--set", "training.max_epochs=20", "--set", "training.report_every=20", "--set", "training.eval_every=20")
 
 
 def blocks(language: str) -> list[str]:
