@@ -209,11 +209,11 @@ def _ctrl_c(study: Study) -> Iterator[None]:
 @contextlib.contextmanager
 def _ray(options: RunOptions) -> Iterator[None]:
     """A Ray of our own on this machine, or the cluster at `address`; one that is already connected is left alone."""
+    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
     if ray.is_initialized():
         yield
         return
-    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
-        logging.getLogger("ray").setLevel(logging.CRITICAL)
     common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
     if not answers(options.address):
         raise UserError(f"no Ray answers at address {options.address!r}: nothing listens there")
