@@ -290,7 +290,7 @@ def test_a_failed_final_evaluation_is_tried_again_by_the_next_run(tmp_path: Path
     assert trial is not None and trial.config["task"] == "final"
     unit.on_event("start", "final")
     unit.on_end(trial.trial_id, "failed", "Boom\nthe disk was full")
-    assert "the final task failed" in (unit.failure or "")
+    assert "its final task failed" in (unit.failure or "")
     assert run(tmp_path, "ldn").result is not None
 
 

@@ -1,0 +1,94 @@
+"""What must be equal between two runs: everything on disk but times and costs."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.methods import parse_methods
+from harness.runner import RunOptions, StudyOutcome, make_units, run_study
+from harness.spaces import load_space
+
+TIMED = {
+    *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
+    "most_coresident_trials",
+}
+TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
+TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
+
+
+def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
+    """A unit's result.json and trials.jsonl, sorted by configuration, without times and costs."""
+    folder = unit_folder(out, method, seed)
+    result = json.loads((folder / "result.json").read_text())
+    result = {key: value for key, value in result.items() if key not in TIMED}
+    result["final"] = {key: value for key, value in result["final"].items() if key not in TIMED_FINAL}
+    if result["refit"]:
+        del result["refit"]["cost"]
+    trials = []
+    for line in (folder / "trials.jsonl").read_text().splitlines():
+        trial = {key: value for key, value in json.loads(line).items() if key not in TIMED_TRIAL}
+        trial["curve"] = [{k: v for k, v in point.items() if k != "device_seconds"} for point in trial["curve"]]
+        trial["epochs"] = json.loads(line)["cost"]["epochs"]
+        trials.append(trial)
+    return {"result": result, "trials": sorted(trials, key=lambda trial: (trial["depth"], trial["trial_id"]))}
+
+
+def unit_folder(out: Path, method: str, seed: int = 0) -> Path:
+    return out / "quickstart" / method / f"seed-{seed}"
+
+
+def ledger(out: Path, method: str, seed: int = 0) -> list[dict[str, Any]]:
+    """The events so far; a line that is being written is left out."""
+    path = unit_folder(out, method, seed) / "ledger.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def study(out: Path, methods: str, *settings: str, seeds: tuple[int, ...] = (0,), **options: Any) -> StudyOutcome:
+    """`harness run quickstart`, small, in this process on the Ray that is there."""
+    space = load_space("quickstart", SMALL + settings)
+    run_options = RunOptions(out=out, **options)
+    return run_study(make_units(space, parse_methods(methods), seeds, run_options), run_options)
+
+
+SMALL = (
+    *("depth.max=4", "training.max_epochs=60", "training.eval_every=10", "training.report_every=10"),
+    *("budget.trials=3", "budget.early_stopping_trials=4", "data.n_test=100"),
+)
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240.0) -> Any:
+    """Polls: the machine may be busy, so the deadline is far away and only a hang reaches it."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+    return value
+
+
+def workers_of(raylet_parent: int) -> list[int]:
+    """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+    parents, titles = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            titles[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            status = (path / "stat").read_text()
+        except (OSError, ValueError):
+            continue  # it has ended
+        parents[int(path.name)] = int(status.rpartition(")")[2].split()[1])
+
+    def descends(pid: int) -> bool:
+        while pid > 1:
+            pid = parents.get(pid, 0)
+            if pid == raylet_parent:
+                return True
+        return False
+
+    return [pid for pid, title in titles.items() if title.startswith("ray::ImplicitFunc") and descends(pid)]
+
+
+def kill_nine(pid: int) -> None:
+    os.kill(pid, 9)

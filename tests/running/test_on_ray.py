@@ -1,0 +1,130 @@
+"""Studies on a real Ray with logical GPUs: reproducibility, killed workers, GPU shares, a user's own method."""
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from harness.cli import main
+from tests.methods.test_parse import MINE
+from tests.running.results import kill_nine, ledger, read, study, unit_folder, wait_for, workers_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Iterator[None]:
+    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_LOGICAL_GPUS", "1")  # before Ray starts, so that its workers have it
+        ray.init(
+            num_cpus=2,
+            num_gpus=4,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=temp,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+        yield
+        ray.shutdown()
+    shutil.rmtree(temp, ignore_errors=True)
+
+
+def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path) -> None:
+    methods = "ldn,grid,random_search"
+    one = study(tmp_path / "one", methods, workers=1, refit=True)
+    two = study(tmp_path / "two", methods, refit=True)
+    assert one.failures == two.failures == {}
+    for method in methods.split(","):
+        assert read(tmp_path / "one", method) == read(tmp_path / "two", method)
+        assert not read(tmp_path / "two", method)["result"]["order_dependent"]
+    assert all(result.most_coresident_trials == 1 for result in one.results)
+    assert all((unit_folder(tmp_path / "two", method) / "model.pt").exists() for method in methods.split(","))
+
+
+def test_methods_that_adapt_repeat_themselves_one_trial_at_a_time(tmp_path: Path) -> None:
+    methods = "optuna_tpe,asha,optuna_asha,golden_section"
+    for out in ("first", "second"):
+        outcome = study(tmp_path / out, methods, concurrency=1)
+        assert outcome.failures == {}
+    for method in methods.split(","):
+        first = read(tmp_path / "first", method)
+        assert first == read(tmp_path / "second", method)
+        assert first["result"]["concurrency"] == 1 and not first["result"]["order_dependent"]
+
+
+def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
+    long = ("depth.max=10", "training.max_epochs=1000", "training.patience=1000")
+    killed: list[int] = []
+
+    def kill_once() -> None:
+        checkpoints = tmp_path / "killed" / "quickstart" / "checkpoints"
+        wait_for(lambda: list(checkpoints.rglob("t000.pt")), "a checkpoint")
+        seen = len(ledger(tmp_path / "killed", "ldn"))
+        wait_for(lambda: len(ledger(tmp_path / "killed", "ldn")) > seen + 1, "reports after the checkpoint")
+        killed.extend(workers_of(os.getpid()))
+        for pid in killed:
+            kill_nine(pid)
+
+    killer = threading.Thread(target=kill_once)
+    killer.start()
+    [result] = study(tmp_path / "killed", "ldn", *long).results
+    killer.join()
+    assert killed
+    study(tmp_path / "whole", "ldn", *long)
+    assert read(tmp_path / "killed", "ldn") == read(tmp_path / "whole", "ldn")
+    from harness.store import UnitFolder
+
+    [trial] = UnitFolder(tmp_path / "killed", "quickstart", "ldn", 0).read().trials
+    assert [attempt.ended for attempt in trial.attempts] == ["died", "finished"]
+    assert trial.attempts[1].resumed_from_epoch > 0
+    assert result.cost.phases["lost"] > 0
+    assert sum(result.cost.phases.values()) == pytest.approx(result.cost.held_seconds)
+
+
+def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: Path) -> None:
+    """Depth 2 finds the place of its checkpoint taken by a folder, on every attempt."""
+    out = tmp_path / "out"
+
+    def obstruct() -> None:
+        def suggested() -> list[str]:
+            return [e["config"]["unit"] for e in ledger(out, "grid") if e["event"] == "suggest"]
+
+        [unit, *_] = wait_for(suggested, "the first suggestion")
+        (out / "quickstart" / "checkpoints" / unit / "t002.pt").mkdir(parents=True, exist_ok=True)
+
+    obstructor = threading.Thread(target=obstruct)
+    obstructor.start()
+    [result] = study(out, "grid", "training.max_epochs=300", concurrency=1, max_failures=1).results
+    obstructor.join()
+    assert result.trials_by_status == {"failed": 1, "finished": 4}
+    starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
+    assert len(starts) == 2
+    assert result.d_opt != 2
+
+
+@pytest.mark.parametrize("gpus", [1.0, 0.25])
+def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) -> None:
+    [result] = study(tmp_path, "grid", gpus_per_trial=gpus).results
+    assert result.cost.devices == gpus
+    assert result.cost.device_seconds == pytest.approx(result.cost.held_seconds * gpus)
+    assert result.gpus_per_trial == gpus
+    assert result.most_coresident_trials == 2  # there are CPUs for two
+
+
+def test_a_users_method_stands_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ends.py").write_text(MINE)
+    out = tmp_path / "out"
+    outcome = study(out, f"ldn,{tmp_path / 'ends.py'}:skip=1", seeds=(0, 1))
+    assert outcome.failures == {}
+    assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
+    with pytest.raises(SystemExit) as exit_:
+        main(["compare", "quickstart", "--out", str(out), "--format", "md"])
+    assert exit_.value.code == 0
+    assert "| ends |" in capsys.readouterr().out.replace("`", "")
