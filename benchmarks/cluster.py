@@ -9,6 +9,7 @@ GPU waits between two trials; and the driver's own CPU seconds per trial.
 
 import contextlib
 import io
+import logging
 import os
 import tempfile
 import time
@@ -89,6 +90,7 @@ def run_trials(count: int, seconds: float, folder: Path, storage: Path) -> None:
         tune_config=tune.TuneConfig(search_alg=BasicVariantGenerator(random_state=0), reuse_actors=True),
         run_config=tune.RunConfig(storage_path=str(storage), verbose=0),
     )
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # it misses the result files that it was told not to write
     with contextlib.redirect_stdout(io.StringIO()):  # Tune prints a line per trial that reported nothing
         results = tuner.fit()
     if results.num_errors:
@@ -109,7 +111,7 @@ def main(trials: int = 200, seconds: float = 5.0) -> Iterator[str]:
     try:
         for _ in range(NODES - 1):
             cluster.add_node(**node)
-        ray.init(address=cluster.address, log_to_driver=False)
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             for part in ("held", "taken"):

@@ -6,6 +6,7 @@
 
 import contextlib
 import io
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -121,6 +122,7 @@ def our_runner(trials: int, folder: Path) -> float:
 
 
 def main() -> Iterator[str]:
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # result files that it was told not to write
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         script_wall, script_train = plain_script(folder / "plain")

@@ -231,6 +231,8 @@ def run(
         console.print(forecast(units, data_dir))
         return
     uri = _tracking_uri(tracking_uri, run_options.out)
+    if run_options.address:
+        _preflight(run_options, tracking_uri)
     tracker = BackgroundTracker(uri, run_options.out, at_once=run_options.address is not None)
     outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
     warning = tracker.close()
@@ -252,6 +254,18 @@ def run(
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
         sys.exit(1)
+
+
+def _preflight(options: Any, tracking_uri: str | None) -> None:
+    """On a cluster every node is asked first whether it can do what the run will want of it."""
+    from harness.doctor import doctor as examine
+
+    asked = (options.address, options.storage, tracking_uri, options.gpus_per_trial, options.cpus_per_trial)
+    for each in examine(*asked):
+        if not each.ok and each.fatal:
+            raise UserError(f"{each.name}: {each.detail}; {each.remedy}")
+        if not each.ok:
+            click.echo(f"warning: {each.name}: {each.detail}; {each.remedy}", err=True)
 
 
 def _parse_seeds(text: str) -> list[int]:

@@ -27,8 +27,11 @@ from ray import tune
 
 from harness.checkpoints import CheckpointStore
 from harness.data import load_pool
+from harness.doctor import answers, trial_slots
+from harness.doctor import check_resources as check_trial_fits
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.node_probe import autoscaler_config
 from harness.records import Plan, SearchResult, Unit
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
@@ -206,12 +209,14 @@ def _ctrl_c(study: Study) -> Iterator[None]:
 @contextlib.contextmanager
 def _ray(options: RunOptions) -> Iterator[None]:
     """A Ray of our own on this machine, or the cluster at `address`; one that is already connected is left alone."""
+    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
     if ray.is_initialized():
         yield
         return
-    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
-        logging.getLogger("ray").setLevel(logging.CRITICAL)
     common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
+    if not answers(options.address):
+        raise UserError(f"no Ray answers at address {options.address!r}: nothing listens there")
     try:
         if options.address:
             ray.init(address=options.address, **common)
@@ -233,20 +238,13 @@ def _ray(options: RunOptions) -> Iterator[None]:
 
 def check_resources(options: RunOptions) -> int:
     """Trials that the cluster can hold at once; an error where it could never hold one, instead of Ray's wait."""
-    have = ray.cluster_resources()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    need = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
-
-    def fitting(node: Mapping[str, float]) -> int:
-        return min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in need.items() if amount > 0)
-
-    slots = sum(fitting(node) for node in nodes)
-    if slots < 1:
-        raise UserError(
-            f"a trial needs {need['CPU']:g} CPUs and {need['GPU']:g} GPUs on one node; the cluster has "
-            f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on {len(nodes)} nodes"
-        )
-    return slots
+    asked = options.gpus_per_trial, options.cpus_per_trial
+    autoscaler = autoscaler_config() if options.address else None  # a Ray of our own has none
+    fits = check_trial_fits(nodes, autoscaler, *asked)
+    if not fits.ok:
+        raise UserError(f"{fits.detail}; {fits.remedy}")
+    return trial_slots(nodes, autoscaler, *asked).most
 
 
 def _check_writable(out: Path) -> None:

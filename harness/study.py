@@ -55,9 +55,10 @@ class Study:
         live = sum(len(unit.live) for unit in self.units)
         active = [unit for unit in self.units if not unit.is_over][: self._parallel_units]
         for unit in active:
-            # A method that learns from results is not asked before a slot is free.
+            # A method that learns from results is not asked before a slot is free, and until then no later unit may
+            # queue in front of it: methods stay interleaved by seed.
             if live >= self.slots + (0 if unit.method.adaptive else self._queue):
-                continue
+                break
             trial = None
             with unit.asking_method():
                 trial = unit.next_trial()

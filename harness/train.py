@@ -258,8 +258,8 @@ class _Trial:
 
     def _depth_changed_late(self) -> bool | None:
         """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
-        before = [depth for epoch, depth in self.depths if epoch < 0.75 * self.epoch]
-        late = [depth for epoch, depth in self.depths if epoch >= 0.75 * self.epoch]
+        before = [depth for epoch, depth in self.depths if epoch <= 0.75 * self.epoch]
+        late = [depth for epoch, depth in self.depths if epoch > 0.75 * self.epoch]
         return len({*before[-1:], *late}) > 1 if self.depths else None
 
     def save(self, path: Path, data: TrainingData, ledger: Ledger) -> None:

@@ -105,8 +105,11 @@ def two_small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--gpus-per-trial", "2"], "a trial needs 1 CPUs and 2 GPUs on one node; the cluster has 4 CPUs and 1 GPUs"),
-        (["--cpus-per-trial", "3"], "a trial needs 3 CPUs and 0 GPUs on one node; the cluster has 4 CPUs"),
+        (
+            ["--gpus-per-trial", "2"],
+            "a trial asks for 2 GPU and 1 CPU, no machine ever has that (largest now: 1 GPU, 2 CPU)",
+        ),
+        (["--cpus-per-trial", "3"], "a trial asks for 3 CPU, no machine ever has that"),
     ],
 )
 def test_more_than_any_node_has(
@@ -124,15 +127,9 @@ def test_fractions_of_a_gpu_fit_as_often_as_they_should(two_small_nodes: None) -
     assert runner.check_resources(runner.RunOptions()) == 4
 
 
-def test_a_ray_that_does_not_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nobody(*args: Any, **kwargs: Any) -> None:
-        raise ConnectionError("ray client connection timeout\nand much more")
-
-    monkeypatch.setattr(ray, "init", nobody)
+def test_a_ray_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--out", str(tmp_path / "out"), "--address", "127.0.0.1:9")
-    assert "no Ray answers at address '127.0.0.1:9': ray client connection timeout" in said
+    assert "none answers at 127.0.0.1:9" in said
     assert not (tmp_path / "out").exists()
 
 

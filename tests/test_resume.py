@@ -79,7 +79,8 @@ def test_half_and_half_equals_the_whole(trial: TrialConfig, tmp_path: Path) -> N
     torch.manual_seed(99)  # a new process would have another global state
     continued = run_trial(trial, data, second, resume_from=straight.folder / f"{half}.pt")
 
-    assert second.points == straight.points[half:]
+    # The checkpoint's own report comes first: it may have died with whoever listened.
+    assert second.points == straight.points[half - 1 :]
     assert _timeless(continued.progress) == _timeless(whole.progress)
     last = f"{whole.progress.epoch}.pt"
     ends = [torch.load(recorder.folder / last, weights_only=True) for recorder in (straight, second)]

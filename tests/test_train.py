@@ -279,7 +279,8 @@ def test_depth_changed_late_looks_at_the_last_quarter(monkeypatch: pytest.Monkey
         trial = config("ldn", 3, max_epochs=8)
         return run_trial(trial, spirals(trial)).progress.depth_changed_late
 
-    assert run([0, 1, 2, 3, 0, 1, 1, 1]) is False  # epochs 6, 7 and 8 are the last quarter
+    assert run([0, 1, 2, 3, 0, 1, 1, 1]) is False  # since epoch 6 nothing changed
+    assert run([0, 0, 0, 0, 0, 0, 1, 1]) is True  # from what stood when the last quarter began
     assert run([1, 1, 1, 1, 1, 1, 1, 2]) is True
     assert run_trial(config("ddn", 1), spirals(config())).progress.depth_changed_late is None
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from harness import keys
 from harness.compare.measures import COSTS, DEPTH, QUALITIES
 from harness.compare.numbers import mean_and_spread, plain, ratio_with_ends, signed
 from harness.compare.sentences import seeds_needed
 from harness.compare.table import margin_of
-from harness.compare.values import Comparison, Pair, Reached, Stage
+from harness.compare.values import Comparison, MethodRow, Pair, Reached, Stage
 from harness.records import PHASES
 from harness.spaces import Margins
 
@@ -24,13 +25,23 @@ class TableView:
 
 
 def cost_table(stage: Stage) -> TableView:
+    grid = next((row.values[keys.COST_DEVICE_SECONDS].mean for row in stage.rows if row.method == "grid"), None)
+
+    def of_grid(row: MethodRow) -> tuple[str, ...]:
+        return (f"{row.values[keys.COST_DEVICE_SECONDS].mean / grid:.2f}",) if grid else ()
+
     return TableView(
         title=f"Cost, {stage.name}",
         caption="Mean over seeds ± half of the 95 % t interval. Workers are shared by all methods, so their start is "
-        "no search's cost; with it, it falls on whichever came first.",
-        columns=("method", "n", *(measure.title for measure in COSTS)),
+        "no search's cost; with it, it falls on whichever came first. ÷ grid: mean device-seconds over grid's.",
+        columns=("method", "n", *(measure.title for measure in COSTS), *(("÷ grid",) if grid else ())),
         rows=tuple(
-            (row.method, str(len(row.seeds)), *(mean_and_spread(row.values[measure.key]) for measure in COSTS))
+            (
+                row.method,
+                str(len(row.seeds)),
+                *(mean_and_spread(row.values[measure.key]) for measure in COSTS),
+                *of_grid(row),
+            )
             for row in stage.rows
         ),
     )

@@ -14,7 +14,8 @@ def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:
 
     Brackets have lengths of Fibonacci numbers, the golden ratio in whole steps: of the two inner points one is an
     inner point of the next bracket too, so each training cuts what is left to about 0.62 of it, and no search needs
-    fewer in the worst case. The side of the worse point is cut off; of equal ones (within TIE_NATS), the deeper side.
+    fewer in the worst case. The side of the worse point is cut off; of equal ones
+    (within TIE_NATS), the deeper side.
     """
 
     def value(index: int) -> float:

@@ -141,7 +141,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     at_home(f"ray exec {FILE} 'sh ~/depth-search-harness/{STOP}'")
     at_home(f"ray down -y {FILE}")
     for host in (head, worker1):
-        rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], LONG)
+        rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], 60)
 
 
 def _end_of(status: str) -> str | None:
