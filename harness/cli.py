@@ -246,14 +246,26 @@ def run(
     if outcome.results:
         reference = "ldn" if any(result.method == "ldn" for result in outcome.results) else outcome.results[0].method
         _show_comparison(run_options.out, space.name, reference, "table", brief=True)
-        path = _write_report(run_options.out, space.name, reference)
+        console.print(f"report: {_write_report(run_options.out, space.name, reference)}", soft_wrap=True)
         if not warning:
             _log_report(uri, run_options.out, space.name)
-        console.print(f"report: {path}\nMLflow: harness ui {space.name} --out {run_options.out}", soft_wrap=True)
+            _print_view(uri, space.name, run_options.out)
     if outcome.failures:
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
         sys.exit(1)
+
+
+def _print_view(uri: str, space: str, folder: Path) -> None:
+    """The link of the preset view, and what to start for it to answer."""
+    from harness.tracking.server import HOST, PORT
+    from harness.tracking.views import links
+
+    server = uri if uri.startswith(("http://", "https://")) else f"http://{HOST}:{PORT}"
+    for name, link in list(links(uri, server, space).items())[:1]:
+        console.print(f"{name}: {link}", soft_wrap=True)
+    if server != uri:
+        console.print(f"(that page is there while `harness ui --out {folder}` runs)", soft_wrap=True)
 
 
 def _preflight(options: Any, tracking_uri: str | None) -> None:
