@@ -291,7 +291,28 @@ def test_a_failed_final_evaluation_is_tried_again_by_the_next_run(tmp_path: Path
     unit.on_event("start", "final")
     unit.on_end(trial.trial_id, "failed", "Boom\nthe disk was full")
     assert "its final task failed" in (unit.failure or "")
-    assert run(tmp_path, "ldn").result is not None
+    again = run(tmp_path, "ldn")
+    assert again.result is not None
+    assert [attempt.ended for attempt in again.logs["final"].attempts] == ["failed", "finished"]
+
+
+def test_a_scheduler_meets_an_open_trial_once(tmp_path: Path) -> None:
+    class Counting(FIFOScheduler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.added: list[str] = []
+
+        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+            self.added.append(trial.config["trial"])
+
+    class Counted(Script):
+        def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+            return SearchPlan({"kind": "ddn"}, Scripted(self.depths), Counting(), num_samples=2)
+
+    run(tmp_path, Counted(depths=(3, 4)), max_steps=3)
+    unit = run(tmp_path, Counted(depths=(3, 4)))
+    assert isinstance(unit.scheduler, Counting)
+    assert unit.scheduler.added == ["t000", "t001"]
 
 
 def test_a_fresh_unit_does_not_find_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
