@@ -22,10 +22,11 @@ ui: $(INSTALLED) ## Open the results in MLflow's UI, on 127.0.0.1.
 	$(BIN)/harness ui --open
 
 test: $(INSTALLED) ## All tests, real end-to-end runs included.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -m slow
 
 fast: $(INSTALLED) ## The tests that take less than a minute together.
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
 lint: $(INSTALLED) ## ruff and mypy --strict.
 	$(BIN)/ruff check harness tests benchmarks
