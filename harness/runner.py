@@ -102,12 +102,15 @@ def run_study(
     on_complete: Callable[[Unit], None] = lambda unit: None,
     show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
 ) -> StudyOutcome:
-    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete."""
+    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
     _check_writable(options.out)
     if not options.fresh:
         for unit in units:
             unit.folder.check(unit.plan)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
+    for unit in units:
+        if unit not in waiting:  # told again: a run that was killed may not have passed it on
+            on_complete(unit.folder.read())
     interrupted = False
     if waiting:
         storage = options.storage or str((options.out / waiting[0].plan.space.name / "checkpoints").resolve())
