@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from harness.errors import UserError
 from harness.models import build_network
-from harness.models.resnet import StackedBatchNorm
+from harness.models.resnet import PooledConv, StackedBatchNorm
 from tests.tiny import config, conv_config
 
 DEPTHS, SAMPLES, WIDTH = 4, 7, 5
@@ -54,6 +54,20 @@ def test_stack_equals_a_loop_of_batch_norms(mode: Literal["per_depth", "shared"]
     kept = stacked.running_mean.clone()
     torch.testing.assert_close(stacked(x), _looped(plain, x), atol=1e-5, rtol=1e-5)
     assert torch.equal(stacked.running_mean, kept), "evaluation must not move the statistics"
+
+
+@pytest.mark.parametrize("size", [(6, 6), (7, 10), (28, 28), (31, 32)])
+def test_pooled_convolution_is_a_convolution_and_a_pool(size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    pooled = PooledConv(3, 4, kernel_size=5).double()
+    x = torch.randn(2, 3, *size, dtype=torch.float64)
+    out = pooled(x)
+    expected = nn.functional.avg_pool2d(nn.functional.conv2d(x, pooled.weight, pooled.bias), 2)
+    torch.testing.assert_close(out, expected)
+    upstream = torch.randn_like(out)
+    parameters = (pooled.weight, pooled.bias)
+    mine, theirs = (torch.autograd.grad(y, parameters, upstream) for y in (out, expected))
+    torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("mode", ["per_depth", "shared"])
