@@ -234,7 +234,7 @@ def run(
     if run_options.address:
         _preflight(run_options, tracking_uri)
     tracker = BackgroundTracker(uri, run_options.out, at_once=run_options.address is not None)
-    outcome = runner.run_study(units, run_options, tracker.put, lambda study: live_table(study, console))
+    outcome = runner.run_units(units, run_options, tracker.put, lambda together: live_table(together, console))
     warning = tracker.close()
     if warning:
         click.echo(f"warning: {warning}", err=True)

@@ -1,4 +1,4 @@
-"""A live table of the units while a study runs; plain lines where the output is no terminal."""
+"""A live table of the units while searches run; plain lines where the output is no terminal."""
 
 import contextlib
 import time
@@ -9,58 +9,58 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.ledger import TrialLog
-from harness.study import Study
+from harness.side_by_side import SideBySide
 from harness.units import UnitRun
 
 PLAIN_SECONDS = 10.0  # between plain lines
 
 
 @contextlib.contextmanager
-def live_table(study: Study, console: Console) -> Iterator[Callable[[], None]]:
+def live_table(together: SideBySide, console: Console) -> Iterator[Callable[[], None]]:
     began = time.monotonic()
     failed: set[str] = set()
     if not console.is_terminal:
-        yield _plain(study, console, began, failed)
+        yield _plain(together, console, began, failed)
         return
-    with Live(table(study, began), console=console, refresh_per_second=4, transient=True) as live:
+    with Live(table(together, began), console=console, refresh_per_second=4, transient=True) as live:
 
         def refresh() -> None:
-            _show_failures(study, console, failed)
-            live.update(table(study, began))
+            _show_failures(together, console, failed)
+            live.update(table(together, began))
 
         yield refresh
 
 
-def _plain(study: Study, console: Console, began: float, failed: set[str]) -> Callable[[], None]:
+def _plain(together: SideBySide, console: Console, began: float, failed: set[str]) -> Callable[[], None]:
     shown: dict[str, str] = {}
     next_line = time.monotonic() + PLAIN_SECONDS
 
     def refresh() -> None:
         nonlocal next_line
-        _show_failures(study, console, failed)
-        for unit in study.units:
+        _show_failures(together, console, failed)
+        for unit in together.units:
             state = _state(unit)
             if state in {"complete", "failed"} and shown.get(unit.key) != state:
                 shown[unit.key] = state
                 console.print(f"{unit.key}: {state}, {unit.device_seconds:.1f} device-seconds", soft_wrap=True)
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + PLAIN_SECONDS
-            over = sum(unit.is_over for unit in study.units)
-            trials = sum(len(_ended(unit)) for unit in study.units)
+            over = sum(unit.is_over for unit in together.units)
+            trials = sum(len(_ended(unit)) for unit in together.units)
             console.print(
-                f"{over}/{len(study.units)} units, {trials} trials, {study.device_seconds:.1f} device-seconds, "
-                f"about {_left(study, began)} left",
+                f"{over}/{len(together.units)} units, {trials} trials, {together.device_seconds:.1f} device-seconds, "
+                f"about {_left(together, began)} left",
                 soft_wrap=True,
             )
 
     return refresh
 
 
-def table(study: Study, began: float) -> Table:
+def table(together: SideBySide, began: float) -> Table:
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("unit", "trials", "running", "device-s", "best val LL", "depth", "state"):
         shown.add_column(column, justify="left" if column in {"unit", "state"} else "right")
-    for unit in study.units:
+    for unit in together.units:
         best, depth = _best(unit)
         shown.add_row(
             unit.key,
@@ -73,8 +73,8 @@ def table(study: Study, began: float) -> Table:
             style="dim" if unit.is_over else "",
         )
     shown.caption = (
-        f"{time.monotonic() - began:.0f} s, {study.device_seconds:.1f} device-seconds, "
-        f"about {_left(study, began)} left; Ctrl-C stops, the same command continues"
+        f"{time.monotonic() - began:.0f} s, {together.device_seconds:.1f} device-seconds, "
+        f"about {_left(together, began)} left; Ctrl-C stops, the same command continues"
     )
     shown.caption_justify = "left"
     return shown
@@ -104,19 +104,19 @@ def _state(unit: UnitRun) -> str:
     return "searching" if unit.live or _ended(unit) else "waiting"
 
 
-def _left(study: Study, began: float) -> str:
+def _left(together: SideBySide, began: float) -> str:
     """From the trials done per second so far; early-stopped ones make it a guess."""
-    done = sum(len(_ended(unit)) for unit in study.units)
-    planned = sum(len(_ended(unit)) if unit.is_over else unit.plan.trials for unit in study.units)
+    done = sum(len(_ended(unit)) for unit in together.units)
+    planned = sum(len(_ended(unit)) if unit.is_over else unit.plan.trials for unit in together.units)
     if not done:
         return "?"
     seconds = (time.monotonic() - began) / done * max(0, planned - done)
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _show_failures(study: Study, console: Console, shown: set[str]) -> None:
+def _show_failures(together: SideBySide, console: Console, shown: set[str]) -> None:
     """The last lines of a failed trial's error, once, and where the rest is."""
-    for unit in study.units:
+    for unit in together.units:
         for log in unit.logs.values():
             key = f"{unit.key} {log.name}"
             if log.status == "failed" and key not in shown:

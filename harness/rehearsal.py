@@ -1,4 +1,4 @@
-"""A study without Ray: made-up trials in this process, told to the units in the order in which Tune would tell them.
+"""A run without Ray: made-up trials in this process, told to the units in the order in which Tune would tell them.
 
 `harness check` runs a method through it in a second or two; what the units write is what a real run writes.
 """
@@ -23,7 +23,7 @@ from harness.records import (
     StopReason,
 )
 from harness.spaces import SearchSpace
-from harness.study import Study, StudyCallback, StudyScheduler, StudySearch
+from harness.side_by_side import SideBySide, SharedCallback, SharedScheduler, SharedSearch
 from harness.trainable import PAYLOAD
 from harness.units import UnitRun
 
@@ -42,9 +42,9 @@ def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 
     Trials keep no checkpoint: one that a killed driver left open starts anew, and its reports repeat themselves.
     Returns the number of steps taken.
     """
-    study = Study(units, slots, 0, None, None, _write_result)
-    search, scheduler = StudySearch(study), StudyScheduler(study)
-    callback = StudyCallback(study, refresh=lambda: None)
+    together = SideBySide(units, slots, 0, None, None, _write_result)
+    search, scheduler = SharedSearch(together), SharedScheduler(together)
+    callback = SharedCallback(together, refresh=lambda: None)
     running: list[tuple[Trial, Iterator[dict[str, Any]]]] = []
     last: dict[str, dict[str, Any]] = {}
     steps = 0
@@ -54,7 +54,9 @@ def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 
             while len(running) < slots and (trial := search.next_trial()):
                 scheduler.on_trial_add(None, trial)
                 callback.on_trial_start(0, [], trial)
-                running.append((trial, made_up_reports(trial.config, study.unit_of(trial.trial_id).plan.space, value)))
+                running.append(
+                    (trial, made_up_reports(trial.config, together.unit_of(trial.trial_id).plan.space, value))
+                )
             if not running:
                 if search.is_finished():
                     break

@@ -1,4 +1,4 @@
-"""Runs the units of a study on Ray Tune: the only caller of `tune.Tuner`."""
+"""Runs units side by side on Ray Tune: the only caller of `tune.Tuner`."""
 
 import contextlib
 import logging
@@ -35,14 +35,14 @@ from harness.node_probe import autoscaler_config
 from harness.records import Plan, SearchResult, Unit
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
-from harness.study import Interrupted, Study, StudyCallback, StudyScheduler, StudySearch
+from harness.side_by_side import Interrupted, SideBySide, SharedCallback, SharedScheduler, SharedSearch
 from harness.trainable import model_key, run_task
 from harness.units import UnitRun
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a study is run; none of it changes what is searched."""
+    """How units are run; none of it changes what is searched."""
 
     out: Path = Path("results")
     cpus_per_trial: float = 1.0
@@ -51,7 +51,7 @@ class RunOptions:
     parallel_units: int | None = None
     workers: int | None = None  # trials at once in all
     max_failures: int = 2
-    max_cost: float | None = None  # device-seconds for the whole study
+    max_cost: float | None = None  # device-seconds for all units
     refit: bool = False
     fresh: bool = False
     address: str | None = None
@@ -61,7 +61,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class StudyOutcome:
+class RunOutcome:
     results: tuple[SearchResult, ...]  # of this run and of earlier ones
     failures: Mapping[str, str]  # unit → sentence
     unfinished: tuple[str, ...]  # units that the cost limit or Ctrl-C left without a result
@@ -96,12 +96,12 @@ def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, option
     )
 
 
-def run_study(
+def run_units(
     units: Sequence[UnitRun],
     options: RunOptions,
     on_complete: Callable[[Unit], None] = lambda unit: None,
-    show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
-) -> StudyOutcome:
+    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
+) -> RunOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
     _check_writable(options.out)
     if not options.fresh:
@@ -113,7 +113,7 @@ def run_study(
             on_complete(unit.folder.read())
     interrupted = False
     if waiting:
-        storage = options.storage or str((options.out / waiting[0].plan.space.name / "checkpoints").resolve())
+        storage = checkpoint_root(options)
 
         def finish(unit: UnitRun) -> None:
             with CheckpointStore(storage).fetched(model_key(unit.storage_key)) as model:
@@ -130,53 +130,56 @@ def run_study(
                 unit.folder.claim(unit.plan, options.fresh)
             done = [unit.folder.read().result for unit in units if unit not in waiting]
             cost_before = sum(result.cost.device_seconds for result in done if result)
-            study = Study(waiting, slots, queue, options.parallel_units, options.max_cost, finish, cost_before)
-            interrupted = _fit(study, waiting[0].plan.space, storage, options, show or _show_nothing)
+            together = SideBySide(waiting, slots, queue, options.parallel_units, options.max_cost, finish, cost_before)
+            interrupted = _fit(together, storage, options, show or _show_nothing)
     results = tuple(
         result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
     )
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if not unit.folder.is_complete and not unit.failure]
-    return StudyOutcome(results, failures, tuple(unfinished), interrupted)
+    return RunOutcome(results, failures, tuple(unfinished), interrupted)
+
+
+def checkpoint_root(options: RunOptions) -> str:
+    return options.storage or str((options.out / "checkpoints").resolve())
 
 
 def _fit(
-    study: Study,
-    space: SearchSpace,
+    together: SideBySide,
     storage: str,
     options: RunOptions,
-    show: Callable[[Study], contextlib.AbstractContextManager[Callable[[], None]]],
+    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]],
 ) -> bool:
-    pool = load_pool(space.data, options.data_dir)
+    spaces = {unit.plan.space.name: unit.plan.space for unit in together.units}
     trainable = tune.with_parameters(
         run_task,
-        space=space,
+        spaces=spaces,
         storage=storage,
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
-        pool=[ray.put(pool)] if pool else [],
+        pools=_pools(spaces, options.data_dir),
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, study.slots))
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
     scratch = tempfile.mkdtemp(prefix="harness-tune-")
     try:
-        with show(study) as refresh, _ctrl_c(study):
+        with show(together) as refresh, _ctrl_c(together):
             tuner = tune.Tuner(
                 tune.with_resources(trainable, resources),
                 tune_config=tune.TuneConfig(
                     metric=METRIC,
                     mode=MODE,
-                    search_alg=StudySearch(study),
-                    scheduler=StudyScheduler(study),
+                    search_alg=SharedSearch(together),
+                    scheduler=SharedScheduler(together),
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
                 ),
                 run_config=tune.RunConfig(
-                    name=space.name,
+                    name="harness",
                     storage_path=scratch,
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[StudyCallback(study, refresh)],
+                    callbacks=[SharedCallback(together, refresh)],
                     verbose=2 if options.debug else 0,
                 ),
             )
@@ -188,19 +191,31 @@ def _fit(
     return False
 
 
+def _pools(spaces: Mapping[str, SearchSpace], data_dir: Path | None) -> dict[str, Any]:
+    """A reference into the object store for each space that has a pool; spaces with the same data share it."""
+    stored: dict[str, Any] = {}
+    for space in spaces.values():
+        data = space.data.model_dump_json()
+        if data not in stored:
+            pool = load_pool(space.data, data_dir)
+            stored[data] = ray.put(pool) if pool else None
+    pools = {name: stored[space.data.model_dump_json()] for name, space in spaces.items()}
+    return {name: reference for name, reference in pools.items() if reference}
+
+
 @contextlib.contextmanager
-def _show_nothing(study: Study) -> Iterator[Callable[[], None]]:
+def _show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
 @contextlib.contextmanager
-def _ctrl_c(study: Study) -> Iterator[None]:
+def _ctrl_c(together: SideBySide) -> Iterator[None]:
     """Once: stop at the next step, everything up to the last checkpoints is kept. Twice: at once."""
 
     def stop(signum: int, frame: Any) -> None:
-        if study.interrupted:
+        if together.interrupted:
             os._exit(130)
-        study.interrupted = True
+        together.interrupted = True
 
     before = signal.signal(signal.SIGINT, stop)
     try:

@@ -5,7 +5,7 @@ torch is imported inside the functions, so that its import is measured as the `s
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +31,14 @@ _worker_is_fresh = True
 
 def run_task(
     config: dict[str, Any],
-    space: SearchSpace,
+    spaces: Mapping[str, SearchSpace],
     storage: str,
     cpus: float,
     gpus: float,
-    pool: list[Any],
+    pools: Mapping[str, Any],
     data_dir: str | None,
 ) -> None:
-    """Tune's trainable. `config` says which unit, trial and task; `pool` holds a reference into the object store."""
+    """Tune's trainable. `config` says which space, unit, trial and task; `pools` refer into the object store."""
     began, before = time.perf_counter(), time.process_time()
     if gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a trial that was given no GPU must not touch one
@@ -55,8 +55,9 @@ def run_task(
     _worker_is_fresh = False
     torch.set_num_threads(max(1, int(cpus)))
     folder = Path(data_dir) if data_dir else None
-    task = _Task(config, space, CheckpointStore(storage), gpus or cpus, _device(gpus), folder)
-    task.load_data(pool)
+    name = config["space"]
+    task = _Task(config, spaces[name], CheckpointStore(storage), gpus or cpus, _device(gpus), folder)
+    task.load_data(pools.get(name))
     match config["task"]:
         case "train":
             task.train(worker_start)
@@ -95,14 +96,14 @@ class _Task:
         self.device = device
         self.data_dir = data_dir
 
-    def load_data(self, pool: list[Any]) -> None:
+    def load_data(self, pool: Any) -> None:
         """This seed's rows of the pool, which the node holds once for all trials."""
         import ray
 
         from harness.data import load_training_data
 
         began = time.perf_counter()
-        self.data = load_training_data(self.trial.data, self.trial.seed, ray.get(pool[0]) if pool else None)
+        self.data = load_training_data(self.trial.data, self.trial.seed, ray.get(pool) if pool else None)
         self.data_seconds = time.perf_counter() - began
 
     def train(self, worker_start: tuple[float, float]) -> None:

@@ -32,9 +32,9 @@ SETTINGS = {"kind", "depth"}  # what a method may choose
 
 
 class UnitRun:
-    def __init__(self, plan: Plan, method: SearchMethod, folder: UnitFolder) -> None:
+    def __init__(self, plan: Plan, method: SearchMethod, folder: UnitFolder, cell: str = "") -> None:
         self.plan, self.method, self.folder = plan, method, folder
-        self.key = f"{plan.method}/seed-{plan.seed}"
+        self.key = f"{cell}/{plan.method}/seed-{plan.seed}".lstrip("/")  # `cell`: which of a study's spaces
         self.logs: dict[str, TrialLog] = {}
         self.live: dict[str, str] = {}  # Tune's trial id → our name, of trials that Tune has and that have not ended
         self.choice: dict[str, Any] | None = None
@@ -60,8 +60,9 @@ class UnitRun:
         self._alg = _as_algorithm(search.search_alg, dict(search.param_space))
         self._experiment = copy.copy(experiment)
         self.folder.mend()
-        self.storage_key = f"{self.key}/{self._begun()}"
-        constants: dict[str, Any] = {"unit": self.storage_key, "task": "train", "seed": self.plan.seed}
+        space, method, seed = self.plan.space.name, self.plan.method, self.plan.seed
+        self.storage_key = f"{space}/{method}/seed-{seed}/{self._begun()}"
+        constants: dict[str, Any] = {"space": space, "unit": self.storage_key, "task": "train", "seed": seed}
         constants["may_be_stopped"] = self.scheduler is not None
         self._constants = set(constants)
         self._experiment.spec = {

@@ -8,18 +8,18 @@ from rich.console import Console
 
 from harness.progress import live_table, table
 from harness.rehearsal import rehearse, unimodal
-from harness.study import Study
+from harness.side_by_side import SideBySide
 from harness.units import UnitRun
 from tests.rehearsed import make_unit, run
 
 
-def study(*units: UnitRun) -> Study:
-    return Study(units, 2, 0, None, None, lambda unit: None)
+def together(*units: UnitRun) -> SideBySide:
+    return SideBySide(units, 2, 0, None, None, lambda unit: None)
 
 
 def drawn(*units: UnitRun) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(table(study(*units), time.monotonic() - 10))
+    console.print(table(together(*units), time.monotonic() - 10))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -58,7 +58,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     broken = make_unit(tmp_path, "asha")
     broken.failure = "the method raised ValueError: no"
     console = Console(file=io.StringIO(), width=200)
-    with live_table(study(unit, broken), console) as refresh:
+    with live_table(together(unit, broken), console) as refresh:
         refresh()
         refresh()
     assert isinstance(console.file, io.StringIO)
@@ -69,7 +69,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_the_live_table(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    with live_table(study(run(tmp_path, "ldn")), console) as refresh:
+    with live_table(together(run(tmp_path, "ldn")), console) as refresh:
         refresh()
     assert isinstance(console.file, io.StringIO)
     assert "best val LL" in console.file.getvalue()

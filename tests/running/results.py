@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.methods import parse_methods
-from harness.runner import RunOptions, StudyOutcome, make_units, run_study
+from harness.runner import RunOptions, RunOutcome, make_units, run_units
 from harness.spaces import load_space
 
 TIMED = {
@@ -47,11 +47,11 @@ def ledger(out: Path, method: str, seed: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def study(out: Path, methods: str, *settings: str, seeds: tuple[int, ...] = (0,), **options: Any) -> StudyOutcome:
+def searches(out: Path, methods: str, *settings: str, seeds: tuple[int, ...] = (0,), **options: Any) -> RunOutcome:
     """`harness run quickstart`, small, in this process on the Ray that is there."""
     space = load_space("quickstart", SMALL + settings)
     run_options = RunOptions(out=out, **options)
-    return run_study(make_units(space, parse_methods(methods), seeds, run_options), run_options)
+    return run_units(make_units(space, parse_methods(methods), seeds, run_options), run_options)
 
 
 SMALL = (

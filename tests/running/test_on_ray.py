@@ -12,7 +12,7 @@ import ray
 
 from harness.cli import main
 from tests.methods.test_parse import MINE
-from tests.running.results import kill_nine, ledger, read, study, unit_folder, wait_for, workers_of
+from tests.running.results import kill_nine, ledger, read, searches, unit_folder, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,8 @@ def local_ray() -> Iterator[None]:
 
 def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path) -> None:
     methods = "ldn,grid,random_search"
-    one = study(tmp_path / "one", methods, workers=1, refit=True)
-    two = study(tmp_path / "two", methods, refit=True)
+    one = searches(tmp_path / "one", methods, workers=1, refit=True)
+    two = searches(tmp_path / "two", methods, refit=True)
     assert one.failures == two.failures == {}
     for method in methods.split(","):
         assert read(tmp_path / "one", method) == read(tmp_path / "two", method)
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path
 def test_methods_that_adapt_repeat_themselves_one_trial_at_a_time(tmp_path: Path) -> None:
     methods = "optuna_tpe,asha,optuna_asha,golden_section"
     for out in ("first", "second"):
-        outcome = study(tmp_path / out, methods, concurrency=1)
+        outcome = searches(tmp_path / out, methods, concurrency=1)
         assert outcome.failures == {}
     for method in methods.split(","):
         first = read(tmp_path / "first", method)
@@ -64,7 +64,7 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill_once() -> None:
-        checkpoints = tmp_path / "killed" / "quickstart" / "checkpoints"
+        checkpoints = tmp_path / "killed" / "checkpoints" / "quickstart"
         wait_for(lambda: list(checkpoints.rglob("t000.pt")), "a checkpoint")
         seen = len(ledger(tmp_path / "killed", "ldn"))
         wait_for(lambda: len(ledger(tmp_path / "killed", "ldn")) > seen + 1, "reports after the checkpoint")
@@ -74,10 +74,10 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill_once)
     killer.start()
-    [result] = study(tmp_path / "killed", "ldn", *long).results
+    [result] = searches(tmp_path / "killed", "ldn", *long).results
     killer.join()
     assert killed
-    study(tmp_path / "whole", "ldn", *long)
+    searches(tmp_path / "whole", "ldn", *long)
     assert read(tmp_path / "killed", "ldn") == read(tmp_path / "whole", "ldn")
     from harness.store import UnitFolder
 
@@ -97,11 +97,11 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
             return [e["config"]["unit"] for e in ledger(out, "grid") if e["event"] == "suggest"]
 
         [unit, *_] = wait_for(suggested, "the first suggestion")
-        (out / "quickstart" / "checkpoints" / unit / "t002.pt").mkdir(parents=True, exist_ok=True)
+        (out / "checkpoints" / unit / "t002.pt").mkdir(parents=True, exist_ok=True)
 
     obstructor = threading.Thread(target=obstruct)
     obstructor.start()
-    [result] = study(out, "grid", "training.max_epochs=300", concurrency=1, max_failures=1).results
+    [result] = searches(out, "grid", "training.max_epochs=300", concurrency=1, max_failures=1).results
     obstructor.join()
     assert result.trials_by_status == {"failed": 1, "finished": 4}
     starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
@@ -111,7 +111,7 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
 
 @pytest.mark.parametrize("gpus", [1.0, 0.25])
 def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) -> None:
-    [result] = study(tmp_path, "grid", gpus_per_trial=gpus).results
+    [result] = searches(tmp_path, "grid", gpus_per_trial=gpus).results
     assert result.cost.devices == gpus
     assert result.cost.device_seconds == pytest.approx(result.cost.held_seconds * gpus)
     assert result.gpus_per_trial == gpus
@@ -121,7 +121,7 @@ def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) 
 def test_a_users_method_stands_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ends.py").write_text(MINE)
     out = tmp_path / "out"
-    outcome = study(out, f"ldn,{tmp_path / 'ends.py'}:skip=1", seeds=(0, 1))
+    outcome = searches(out, f"ldn,{tmp_path / 'ends.py'}:skip=1", seeds=(0, 1))
     assert outcome.failures == {}
     assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
     with pytest.raises(SystemExit) as exit_:

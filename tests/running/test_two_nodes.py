@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from tests.running.results import ledger, read, study, wait_for
+from tests.running.results import ledger, read, searches, wait_for
 
 pytestmark = pytest.mark.slow
 NODE = {"num_cpus": 1, "num_gpus": 1}
@@ -50,7 +50,7 @@ def test_a_lost_node_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
 
     loser = threading.Thread(target=lose_it)
     loser.start()
-    [result] = study(tmp_path, "grid", *long, gpus_per_trial=1.0).results
+    [result] = searches(tmp_path, "grid", *long, gpus_per_trial=1.0).results
     loser.join()
     assert result.trials_by_status == {"finished": 5}
     assert result.most_coresident_trials == 2 and result.cost.devices == 1.0

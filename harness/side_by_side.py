@@ -22,7 +22,7 @@ class Interrupted(Exception):
     """Ctrl-C: raised where Tune's loop can be left."""
 
 
-class Study:
+class SideBySide:
     """The units of a run, in the order in which they get devices: all methods of a seed before the next seed."""
 
     def __init__(
@@ -97,45 +97,45 @@ class _NotRestored:
         return {}
 
 
-class StudySearch(_NotRestored, SearchAlgorithm):
-    def __init__(self, study: Study) -> None:
-        self.study = study
+class SharedSearch(_NotRestored, SearchAlgorithm):
+    def __init__(self, together: SideBySide) -> None:
+        self.together = together
 
     def add_configurations(self, experiments: Any) -> None:
         experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
-        for unit in self.study.units:
+        for unit in self.together.units:
             with unit.asking_method():
                 unit.prepare(experiment)
 
     @property
     def total_samples(self) -> int:
-        return sum(unit.plan.trials for unit in self.study.units)
+        return sum(unit.plan.trials for unit in self.together.units)
 
     def next_trial(self) -> Trial | None:
-        return self.study.next_trial()
+        return self.together.next_trial()
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.study.unit_of(trial_id).on_result(trial_id, result)
+        self.together.unit_of(trial_id).on_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.study.unit_of(trial_id).on_complete(trial_id, result, error)
+        self.together.unit_of(trial_id).on_complete(trial_id, result, error)
 
     def is_finished(self) -> bool:
-        return self._finished or self.study.is_finished
+        return self._finished or self.together.is_finished
 
 
-class StudyScheduler(_NotRestored, FIFOScheduler):
+class SharedScheduler(_NotRestored, FIFOScheduler):
     """First come, first served; a unit's own scheduler decides on stopping its trials."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, together: SideBySide) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.study = study
+        self.together = together
 
     def _scheduler(self, trial: Trial) -> TrialScheduler | None:
-        return self.study.unit_of(trial.trial_id).scheduler if trial.config["task"] == "train" else None
+        return self.together.unit_of(trial.trial_id).scheduler if trial.config["task"] == "train" else None
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        unit = self.study.unit_of(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
         # Tune adds a retried trial again, and an open trial of an earlier run was added when its ledger was replayed.
         if (scheduler := self._scheduler(trial)) and trial.trial_id not in unit.met:
             unit.met.add(trial.trial_id)
@@ -145,11 +145,11 @@ class StudyScheduler(_NotRestored, FIFOScheduler):
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         # Tune says so for a trial that it retries, too; the scheduler hears of those that are given up.
         if (scheduler := self._scheduler(trial)) and not trial.should_recover():
-            with self.study.unit_of(trial.trial_id).asking_method():
+            with self.together.unit_of(trial.trial_id).asking_method():
                 scheduler.on_trial_error(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        unit = self.study.unit_of(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
         decision = TrialScheduler.CONTINUE
         if (scheduler := self._scheduler(trial)) and unit.is_news(trial.trial_id, result):
             with unit.asking_method():
@@ -158,17 +158,19 @@ class StudyScheduler(_NotRestored, FIFOScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if scheduler := self._scheduler(trial):
-            with self.study.unit_of(trial.trial_id).asking_method():
+            with self.together.unit_of(trial.trial_id).asking_method():
                 scheduler.on_trial_complete(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         if scheduler := self._scheduler(trial):
-            with self.study.unit_of(trial.trial_id).asking_method():
+            with self.together.unit_of(trial.trial_id).asking_method():
                 scheduler.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
-        live: list[Trial] = sorted(tune_controller.get_live_trials(), key=lambda trial: self.study.turn[trial.trial_id])
+        live: list[Trial] = sorted(
+            tune_controller.get_live_trials(), key=lambda trial: self.together.turn[trial.trial_id]
+        )
         for status in (Trial.PENDING, Trial.PAUSED):
             for trial in live:
                 if trial.status == status:
@@ -176,45 +178,45 @@ class StudyScheduler(_NotRestored, FIFOScheduler):
         return None
 
 
-class StudyCallback(_NotRestored, Callback):
+class SharedCallback(_NotRestored, Callback):
     """Writes what happens into the ledgers and keeps the display up to date."""
 
-    def __init__(self, study: Study, refresh: Callable[[], None]) -> None:
-        self.study = study
+    def __init__(self, together: SideBySide, refresh: Callable[[], None]) -> None:
+        self.together = together
         self._refresh = refresh
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.study.running.add(trial.trial_id)
-        unit = self.study.unit_of(trial.trial_id)
-        unit.on_event("start", trial.config["trial"], coresident=len(self.study.running))
+        self.together.running.add(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
+        unit.on_event("start", trial.config["trial"], coresident=len(self.together.running))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         if PAYLOAD in result:
-            unit = self.study.unit_of(trial.trial_id)
-            unit.on_report(trial.config["trial"], result, len(self.study.running))
+            unit = self.together.unit_of(trial.trial_id)
+            unit.on_report(trial.config["trial"], result, len(self.together.running))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.study.running.discard(trial.trial_id)
-        self.study.unit_of(trial.trial_id).on_event("died", trial.config["trial"])
+        self.together.running.discard(trial.trial_id)
+        self.together.unit_of(trial.trial_id).on_event("died", trial.config["trial"])
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.study.running.discard(trial.trial_id)
-        unit = self.study.unit_of(trial.trial_id)
+        self.together.running.discard(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
         log = unit.logs[trial.config["trial"]]
         unit.on_end(trial.trial_id, log.outcome, log.progress.error if log.progress else None)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.study.running.discard(trial.trial_id)
+        self.together.running.discard(trial.trial_id)
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
-        self.study.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", error)
+        self.together.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if time.monotonic() >= self._next_refresh:
             self._next_refresh = time.monotonic() + 0.25
             self._refresh()
-        if self.study.interrupted:
+        if self.together.interrupted:
             raise Interrupted
