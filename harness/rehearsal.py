@@ -22,8 +22,8 @@ from harness.records import (
     Progress,
     StopReason,
 )
+from harness.side_by_side import SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.spaces import SearchSpace
-from harness.side_by_side import SideBySide, SharedCallback, SharedScheduler, SharedSearch
 from harness.trainable import PAYLOAD
 from harness.units import UnitRun
 

@@ -33,9 +33,9 @@ from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.node_probe import autoscaler_config
 from harness.records import Plan, SearchResult, Unit
+from harness.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
-from harness.side_by_side import Interrupted, SideBySide, SharedCallback, SharedScheduler, SharedSearch
 from harness.trainable import model_key, run_task
 from harness.units import UnitRun
 

@@ -7,7 +7,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from harness.rehearsal import _experiment
-from harness.side_by_side import SideBySide, SharedSearch
+from harness.side_by_side import SharedSearch, SideBySide
 from harness.units import UnitRun
 from tests.rehearsed import make_unit, run
 

@@ -1,0 +1,192 @@
+"""Studies as data: a base space, what varies, which networks, which figures, which claims."""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from harness.errors import UserError, nearest
+from harness.spaces import SHIPPED, Frozen, Positive, SearchSpace, explain, load_space, read_yaml
+from harness.studies.readings import READINGS
+
+Value = int | float | str
+FigureKind = Literal["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
+ScaleName = Literal["small", "paper"]
+BASE = "base"  # what `vary` calls the search space itself, where data sets vary
+
+
+class Claim(Frozen):
+    """One statement of the paper as a number per seed and the bounds its mean must lie in.
+
+    The number: reading `of`, less the reading `minus` of the same networks, less `of` where `versus` holds; averaged
+    over the cells where `at` holds, or with `over` the change of a fitted line from the first to the last value of
+    that setting (in its logarithm with `log`).
+    """
+
+    says: str
+    paper: str  # the paper's own number or words
+    of: str
+    minus: str | None = None
+    at: dict[str, Value] = Field(default_factory=dict)
+    versus: dict[str, Value] = Field(default_factory=dict)
+    over: str | None = None
+    log: bool = False
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for reading in (self.of, self.minus):
+            if reading is not None and reading not in READINGS:
+                raise ValueError(f"a claim has no reading {reading!r} ({nearest(reading, READINGS)})")
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a claim needs at_least, at_most or both")
+        if self.over and self.versus:
+            raise ValueError("a claim has `over` or `versus`, not both")
+        return self
+
+
+class Scale(Frozen):
+    """The values and seeds of one size of a study."""
+
+    vary: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    settings: dict[str, Value] = Field(default_factory=dict, alias="set")
+    seeds: Positive
+    minutes: Positive | None = None  # about, on two cores
+    reduced: str | None = None  # what is smaller than in the paper
+
+    @model_validator(mode="after")
+    def _has_values(self) -> Self:
+        for key, values in self.vary.items():
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"vary.{key} must list different values, at least one; got {list(values)}")
+        return self
+
+
+class StudyFile(Frozen):
+    """A study as written. With `like` it draws and judges the networks of another study anew; nothing is retrained."""
+
+    name: str
+    title: str
+    paper: str  # where the paper shows it
+    like: str | None = None
+    base: str | None = None
+    methods: str = "ldn"
+    figures: Annotated[tuple[FigureKind, ...], Field(min_length=1)]
+    claims: tuple[Claim, ...] = ()
+    scales: dict[ScaleName, Scale] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of what varies: the space to train in."""
+
+    values: Mapping[str, Value]
+    space: SearchSpace  # its name is the cell's name, made of the values
+
+    def holds(self, where: Mapping[str, Value]) -> bool:
+        return all(self.values.get(key) == value for key, value in where.items())
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study at a scale, ready to run; every cell is a valid space."""
+
+    file: StudyFile
+    scale: ScaleName
+    settings: Scale
+    methods: str
+    trained_as: str  # the study whose results these are; another one's with `like`
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def folder(self) -> str:
+        """Where its networks lie, below the results folder."""
+        return f"{self.trained_as}-{self.scale}"
+
+
+FOLDERS = (SHIPPED / "studies", Path("search_spaces") / "studies")
+
+
+def known_studies() -> dict[str, Path]:
+    return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
+
+
+def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides: Sequence[str] = ()) -> Study:
+    """A study by name or path; `vary` (`depth.max=5,10`) replaces its values, `overrides` change every cell."""
+    file = _read(name)
+    trained = _read(file.like) if file.like else file
+    settings = _scale(trained, scale, vary)
+    keys = list(settings.vary)
+    cells = [
+        _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
+        for values in itertools.product(*settings.vary.values())
+    ]
+    for claim in file.claims:
+        _check_keys(claim, file, {BASE, *keys})
+    return Study(file, scale, settings, trained.methods, trained.name, tuple(cells))
+
+
+def _read(name: str) -> StudyFile:
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"}:
+        known = known_studies()
+        if name not in known:
+            raise UserError(f"unknown study {name!r} ({nearest(name, known)}); or give a .yaml file")
+        path = known[name]
+    try:
+        return StudyFile.model_validate_json(json.dumps({"name": path.stem, **read_yaml(path)}))
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, StudyFile)}") from None
+
+
+def _scale(file: StudyFile, name: ScaleName, vary: Sequence[str]) -> Scale:
+    if name not in file.scales:
+        raise UserError(f"study {file.name} has no scale {name!r}; it has {', '.join(file.scales) or 'none'}")
+    scale = file.scales[name]
+    given = dict(scale.vary)
+    for item in vary:
+        key, separator, text = item.partition("=")
+        if not separator or key not in scale.vary:
+            raise UserError(
+                f"--vary is written SETTING=VALUE,VALUE with a setting that {file.name} varies "
+                f"({', '.join(scale.vary) or 'it varies none'}); got {item!r}"
+            )
+        given[key] = tuple(_number(part) for part in text.split(","))
+    try:
+        return Scale.model_validate({**scale.model_dump(by_alias=True), "vary": given})
+    except ValidationError as error:
+        raise UserError(f"--vary: {explain(error, Scale)}") from None
+
+
+def _number(text: str) -> Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
+
+
+def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Sequence[str]) -> Cell:
+    base = str(values.get(BASE, file.base))
+    if base == "None":
+        raise UserError(f"study {file.name} names no base space, nor does it vary one")
+    changed = {**scale.settings, **{key: value for key, value in values.items() if key != BASE}}
+    name = "_".join(f"{key}-{Path(str(value)).stem if key == BASE else value}" for key, value in values.items())
+    space = load_space(base, [*(f"{key}={value}" for key, value in changed.items()), *overrides])
+    return Cell(values, space.model_copy(update={"name": name or space.name}))
+
+
+def _check_keys(claim: Claim, file: StudyFile, known: set[str]) -> None:
+    for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
+        if key not in known:
+            raise UserError(f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, known)})")
