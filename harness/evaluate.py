@@ -1,5 +1,7 @@
 """Measures of a predictive distribution, from log-probabilities: pure functions, in float64."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,7 @@ from harness.models.ldn import log_probs_of
 from harness.records import Measures, ReliabilityBin
 
 ECE_BINS = 15
+CLASS_BINS = 10
 
 
 def accuracy(log_probs: Tensor, y: Tensor) -> float:
@@ -29,13 +32,22 @@ def brier(log_probs: Tensor, y: Tensor) -> float:
 def reliability(log_probs: Tensor, y: Tensor, n_bins: int = ECE_BINS) -> tuple[ReliabilityBin, ...]:
     """Top-label confidence against accuracy in bins (lo, hi] as in Guo et al.; a confidence of 0 is in the first."""
     log_confidence, predicted = log_probs.double().max(dim=-1)
-    confidence = log_confidence.exp()
-    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=log_probs.device) / n_bins
+    return _binned(log_confidence.exp(), predicted == y, n_bins)
+
+
+def class_reliability(log_probs: Tensor, y: Tensor, n_bins: int = CLASS_BINS) -> tuple[ReliabilityBin, ...]:
+    """The probability of every class of every sample against how often it is the right one: the paper's diagrams."""
+    right = torch.nn.functional.one_hot(y, log_probs.shape[-1])
+    return _binned(log_probs.double().exp().flatten(), right.flatten(), n_bins)
+
+
+def _binned(confidence: Tensor, right: Tensor, n_bins: int) -> tuple[ReliabilityBin, ...]:
+    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=confidence.device) / n_bins
     bins = torch.bucketize(confidence, edges[1:-1])  # edges[i-1] < confidence <= edges[i]
     count = torch.bincount(bins, minlength=n_bins)
     weight = count.clamp(min=1)
     mean_confidence = torch.bincount(bins, weights=confidence, minlength=n_bins) / weight
-    mean_accuracy = torch.bincount(bins, weights=(predicted == y).double(), minlength=n_bins) / weight
+    mean_accuracy = torch.bincount(bins, weights=right.double(), minlength=n_bins) / weight
     return tuple(
         ReliabilityBin(lower=lower, upper=upper, count=n, confidence=conf, accuracy=acc)
         for lower, upper, n, conf, acc in zip(
@@ -51,7 +63,12 @@ def reliability(log_probs: Tensor, y: Tensor, n_bins: int = ECE_BINS) -> tuple[R
 
 def ece(log_probs: Tensor, y: Tensor, n_bins: int = ECE_BINS) -> float:
     """Expected calibration error: Σ_b (n_b / N) · |accuracy_b − confidence_b|."""
-    return sum(bar.count / len(y) * abs(bar.accuracy - bar.confidence) for bar in reliability(log_probs, y, n_bins))
+    return ece_of(reliability(log_probs, y, n_bins))
+
+
+def ece_of(bins: Sequence[ReliabilityBin]) -> float:
+    total = sum(bar.count for bar in bins)
+    return sum(bar.count / total * abs(bar.accuracy - bar.confidence) for bar in bins)
 
 
 def measure(log_probs: Tensor, y: Tensor) -> Measures:

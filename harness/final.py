@@ -16,8 +16,9 @@ from torch import Tensor
 from harness.data import load_test
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
-from harness.evaluate import exact_posterior, measure, reliability
+from harness.evaluate import class_reliability, exact_posterior, measure, reliability
 from harness.models import DepthNet, FixedDepthNet, LearntDepthNet
+from harness.models.depth_posterior import RULES, choose_depth
 from harness.models.ldn import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
 from harness.train import predict
@@ -55,6 +56,7 @@ def evaluate_on_test(
     result: dict[str, Any] = {
         "chosen": measure(log_probs, rows.y),
         "reliability": reliability(log_probs, rows.y),
+        "class_reliability": class_reliability(log_probs, rows.y),
         "n_test": len(test.y),
         "split_hash": data.split_hash,
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
@@ -79,9 +81,13 @@ def _learnt_depth_analysis(
     rows, train_rows, val_rows = on_device(data, test.device)
     full = predict(network, test, everything)
     gap, d_opt_exact = posterior_gap(network, rows, train_rows)
+    q = network.posterior.log_q().detach().exp()
+    by_rule = {rule: network.pruned(choose_depth(q, rule)) for rule in RULES}
     return {
         "full": measure(full, test.y),
         "full_reliability": reliability(full, test.y),
+        "full_class_reliability": class_reliability(full, test.y),
+        "by_rule": {rule: measure(predict(pruned, test, everything), test.y) for rule, pruned in by_rule.items()},
         "per_depth_test": _per_depth(network, test, everything),
         "per_depth_val": _per_depth(network, rows, val_rows),
         "posterior_gap_nats": gap,

@@ -221,11 +221,14 @@ class FinalEvaluation(Frozen):
 
     chosen: Measures  # the headline: the chosen DDN, or the LDN pruned to d_opt
     reliability: tuple[ReliabilityBin, ...]
+    class_reliability: tuple[ReliabilityBin, ...] = ()  # of all class probabilities, as the paper draws them
     n_test: Count
     split_hash: str
     refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if LDN
     full: Measures | None = None  # LDN, all D+1 depths marginalised
     full_reliability: tuple[ReliabilityBin, ...] = ()
+    full_class_reliability: tuple[ReliabilityBin, ...] = ()
+    by_rule: dict[str, Measures] = Field(default_factory=dict)  # LDN pruned to each rule's depth. Analysis only.
     per_depth_test: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone; grid: every trained depth. Analysis only.
     per_depth_val: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone on the validation set
     posterior_gap_nats: float | None = None  # LDN: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set

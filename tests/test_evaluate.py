@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from harness.evaluate import accuracy, brier, ece, log_likelihood, measure, reliability
+from harness.evaluate import accuracy, brier, class_reliability, ece, log_likelihood, measure, reliability
 
 
 def _logs(rows: list[list[float]]) -> torch.Tensor:
@@ -116,3 +116,22 @@ def test_bins_hold_every_sample_once(seed: int, n_bins: int) -> None:
     assert sum(bar.count for bar in bars) == 40
     for bar in bars:
         assert not bar.count or bar.lower < bar.confidence <= bar.upper + 1e-12
+
+
+def test_class_reliability_counts_every_class_of_every_sample() -> None:
+    rng = np.random.default_rng(1)
+    probs = rng.dirichlet(np.ones(4), 60)
+    y = rng.integers(0, 4, 60)
+    bars = class_reliability(torch.from_numpy(np.log(probs)), torch.from_numpy(y))
+    assert sum(bar.count for bar in bars) == 240 and len(bars) == 10
+    for bar in bars:
+        inside = [
+            (p, c == label)
+            for row, label in zip(probs, y, strict=True)
+            for c, p in enumerate(row)
+            if bar.lower < p <= bar.upper
+        ]
+        assert bar.count == len(inside)
+        if inside:
+            assert bar.confidence == pytest.approx(np.mean([p for p, _ in inside]))
+            assert bar.accuracy == pytest.approx(np.mean([hit for _, hit in inside]))

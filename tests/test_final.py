@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from harness.data import load_test
-from harness.evaluate import measure, reliability
+from harness.evaluate import class_reliability, measure, reliability
 from harness.final import chosen_network, evaluate_on_test
 from harness.models import FixedDepthNet, LearntDepthNet
+from harness.models.depth_posterior import RULES, choose_depth
 from harness.records import FinalEvaluation
 from harness.train import Trained, run_trial
 from tests.tiny import config, spirals
@@ -42,6 +43,11 @@ def test_everything_about_a_learnt_depth_is_read_at_one_opening(trained: Trained
     for part, log_probs in zip(final.per_depth_test, per_depth, strict=True):
         close(part.measures, measure(log_probs, y))
     assert [bar.count for bar in final.reliability] == [bar.count for bar in reliability(pruned, y)]
+    assert [bar.count for bar in final.full_class_reliability] == [bar.count for bar in class_reliability(full, y)]
+    q = network.posterior.log_q().exp()
+    for rule in RULES:
+        with torch.no_grad():
+            close(final.by_rule[rule], measure(network.pruned(choose_depth(q, rule)).eval()(x), y))
     assert len(final.per_depth_val) == 4
     assert final.n_test == 30 and final.split_hash == spirals(LDN).split_hash
     width, depth = 6, 2

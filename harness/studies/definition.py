@@ -189,4 +189,6 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
 def _check_keys(claim: Claim, file: StudyFile, known: set[str]) -> None:
     for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
         if key not in known:
-            raise UserError(f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, known)})")
+            raise UserError(
+                f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, known)})"
+            )

@@ -1,0 +1,102 @@
+"""Did the paper's claim hold? A number per seed, the interval of its mean, and the bounds that the claim sets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness.compare.numbers import plain, signed
+from harness.statistics import Interval, mean_interval
+from harness.studies.definition import Cell, Claim
+from harness.studies.results import StudyResults
+
+Answer = Literal["held", "not held", "not enough evidence"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    claim: Claim
+    answer: Answer
+    interval: Interval | None  # of the claim's number; None when no seed has it
+    why: str  # the numbers, in words
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.answer}: {self.claim.says} ({self.why}; paper: {self.claim.paper})"
+
+
+def judge(results: StudyResults) -> list[Judgement]:
+    return [_judge(claim, results) for claim in results.study.file.claims]
+
+
+def _judge(claim: Claim, results: StudyResults) -> Judgement:
+    """Held: the whole 95 % interval lies inside the bounds. Not held: all of it outside. Else the seeds do not tell."""
+    numbers = list(numbers_of(claim, results).values())
+    if not numbers:
+        return Judgement(claim, "not enough evidence", None, "it was not run at this scale")
+    interval = mean_interval(numbers)
+    low = -np.inf if claim.at_least is None else claim.at_least
+    high = np.inf if claim.at_most is None else claim.at_most
+    answer: Answer = "not enough evidence"
+    if interval.low is not None and interval.high is not None:
+        if low <= interval.low and interval.high <= high:
+            answer = "held"
+        elif interval.high < low or interval.low > high:
+            answer = "not held"
+    return Judgement(claim, answer, interval, _in_words(claim, interval))
+
+
+def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:
+    """seed → the claim's number; seeds that lack a network it speaks of are left out."""
+    cells = [cell for cell in results.cells if cell.holds(claim.at)]
+    values = [_less(_numbers(claim, cell, results), _reference(claim, cell, results)) for cell in cells]
+    complete = set.intersection(*(set(each) for each in values)) if values else set()
+    if not claim.over:
+        return {seed: float(np.mean([each[seed] for each in values])) for seed in sorted(complete)}
+    settings = [float(cell.values[claim.over]) for cell in cells]
+    if len(set(settings)) < 2:
+        return {}
+    return {seed: _fitted_change(settings, [each[seed] for each in values], claim.log) for seed in sorted(complete)}
+
+
+def _numbers(claim: Claim, cell: Cell, results: StudyResults) -> dict[int, float]:
+    numbers = results.readings(claim.of, cell)
+    return _less(numbers, results.readings(claim.minus, cell)) if claim.minus else numbers
+
+
+def _reference(claim: Claim, cell: Cell, results: StudyResults) -> dict[int, float] | None:
+    """The same number in the cell that `versus` names, all else equal; None where the claim has no such cell."""
+    if not claim.versus:
+        return None
+    wanted = {**cell.values, **claim.versus}
+    other = next((each for each in results.cells if each.holds(wanted)), None)
+    return _numbers(claim, other, results) if other else {}
+
+
+def _less(first: dict[int, float], second: dict[int, float] | None) -> dict[int, float]:
+    if second is None:
+        return first
+    return {seed: first[seed] - second[seed] for seed in first if seed in second}
+
+
+def _fitted_change(settings: Sequence[float], values: Sequence[float], log: bool) -> float:
+    """The change of the least-squares line from the smallest to the largest setting."""
+    x = np.log(settings) if log else np.asarray(settings)
+    slope = np.polyfit(x - x.mean(), values, 1)[0]
+    return float(slope * np.ptp(x))
+
+
+def _in_words(claim: Claim, interval: Interval) -> str:
+    relative = bool(claim.minus or claim.versus or claim.over)
+    number = signed(interval) if relative else _absolute(interval)
+    bounds = [f"at least {plain(claim.at_least)}"] if claim.at_least is not None else []
+    bounds += [f"at most {plain(claim.at_most)}"] if claim.at_most is not None else []
+    few = ", no spread over seeds" if interval.n > 1 and interval.low is None else ""
+    return f"measured {number} over {interval.n} seed{'s' * (interval.n > 1)}{few}; asked for {' and '.join(bounds)}"
+
+
+def _absolute(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return plain(interval.mean)
+    return f"{plain(interval.mean)} ({plain(interval.low)} to {plain(interval.high)})"
