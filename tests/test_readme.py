@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.tiny_files import write_idx
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What a command is given beyond the README's words: fewer epochs, nothing that changes what it does.
 QUICK = ("--set", "training.max_epochs=20", "--set", "training.report_every=20", "--set", "training.eval_every=20")
-IMAGES = ("--set", "training.max_epochs=1")
+IMAGES = ("--set", "training.max_epochs=1", "--set", "data.n_train=300", "--set", "data.n_test=50")
 
 
 def blocks(language: str) -> list[str]:
@@ -47,13 +49,14 @@ def test_every_harness_command_works(tmp_path: Path) -> None:
         (tmp_path / name[1]).write_text(source, encoding="utf-8")
     (tmp_path / "ray_cluster.yaml").write_text((ROOT / "ray_cluster.yaml").read_text(encoding="utf-8"))
     (tmp_path / "constraints.txt").write_text((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    images = np.random.default_rng(0).integers(0, 256, (6000, 12, 12, 3), dtype=np.uint8)  # smaller ones than SVHN's
-    np.savez(tmp_path / "svhn_subset.npz", x_train=images, y_train=np.arange(6000) % 10)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+    images = np.random.default_rng(0).integers(0, 256, (600, 12, 12, 3), dtype=np.uint8)  # smaller ones than SVHN's
+    np.savez(tmp_path / "svhn_subset.npz", x_train=images, y_train=np.arange(600) % 10)
+    write_idx(tmp_path / "data", "FashionMNIST", n_train=600, n_test=100)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110", "HARNESS_DATA_DIR": str(tmp_path / "data")}
     for line in (line for line in commands() if line.startswith("harness ")):
         words = line.split()[1:]
         if words[0] in {"run", "trial", "study"}:
-            words += IMAGES if "my_space.yaml" in words else QUICK
+            words += IMAGES if {"my_space.yaml", "fashion_mnist_small"} & set(words) else QUICK
         done = subprocess.run(
             [sys.executable, "-m", "harness", *words],
             cwd=tmp_path,

@@ -27,15 +27,17 @@ def idx_bytes(values: np.ndarray) -> bytes:
     return header + values.astype(np.uint8).tobytes()
 
 
-def write_idx(root: Path, name: str, packed: bool = False) -> dict[str, np.ndarray]:
+def write_idx(
+    root: Path, name: str, packed: bool = False, n_train: int = N_TRAIN, n_test: int = N_TEST
+) -> dict[str, np.ndarray]:
     """The four files of MNIST (or Fashion-MNIST), 28×28; returns what was written by file name."""
     folder = root / name / "raw"
     folder.mkdir(parents=True)
     contents = {
-        "train-images-idx3-ubyte": pixels(N_TRAIN, 28, 28),
-        "train-labels-idx1-ubyte": labels(N_TRAIN),
-        "t10k-images-idx3-ubyte": pixels(N_TEST, 28, 28),
-        "t10k-labels-idx1-ubyte": labels(N_TEST),
+        "train-images-idx3-ubyte": pixels(n_train, 28, 28),
+        "train-labels-idx1-ubyte": labels(n_train),
+        "t10k-images-idx3-ubyte": pixels(n_test, 28, 28),
+        "t10k-labels-idx1-ubyte": labels(n_test),
     }
     for file, values in contents.items():
         data = idx_bytes(values)
