@@ -1,20 +1,24 @@
-"""How every figure of the report looks, and how it becomes accessible, self-contained SVG."""
+"""How every figure looks, and how it becomes accessible, self-contained SVG."""
 
 import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.compare.numbers import plain
+from harness.store import write_atomically
 
 WIDTH_INCHES = 5.2  # of one column of the report: text stays readable when a phone shows it at full width
+PNG_DPI = 200
 INK = "#24292f"
 MUTED = "#6e7781"
 MARKERS = "osD^vPX*"
@@ -55,18 +59,40 @@ class Drawing:
     caption: str
     description: str
     svg: str
+    width: float = WIDTH_INCHES
+    png: bytes | None = None  # for places that take no SVG; the report needs none
 
 
 def draw(
-    name: str, title: str, caption: str, description: str, height: float, paint: Callable[[Figure], None]
+    name: str,
+    title: str,
+    caption: str,
+    description: str,
+    height: float,
+    paint: Callable[[Figure], None],
+    *,
+    width: float = WIDTH_INCHES,
+    png: bool = False,
 ) -> Drawing:
-    """Runs `paint` on an empty figure of the report's width and keeps the SVG."""
+    """Runs `paint` on an empty figure of so many inches and keeps the SVG, with `png` the same as pixels too."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         paint(figure)
-        raw = io.StringIO()
+        raw, pixels = io.StringIO(), io.BytesIO()
         figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
-    return Drawing(name, title, caption, description, _embeddable(raw.getvalue(), name, title, description))
+        if png:
+            figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    svg = _embeddable(raw.getvalue(), name, title, description)
+    return Drawing(name, title, caption, description, svg, width, pixels.getvalue() or None)
+
+
+def save_drawing(drawing: Drawing, folder: Path) -> list[Path]:
+    """`<name>.svg`, and `<name>.png` where it was drawn as pixels too."""
+    contents = {"svg": drawing.svg.encode(), "png": drawing.png}
+    paths = {folder / f"{drawing.name}.{kind}": content for kind, content in contents.items() if content}
+    for path, content in paths.items():
+        write_atomically(path, content)
+    return list(paths)
 
 
 def _embeddable(svg: str, name: str, title: str, description: str) -> str:
@@ -97,7 +123,12 @@ def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value, 3).removesuffix(".0").removesuffix(".00")))
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(handles)))
+def legend_below(figure: Figure, *axes: Axes, columns: int = 3) -> None:
+    """One legend for all of these axes, each label once."""
+    found: dict[str, Artist] = {}
+    for each in axes:
+        handles, labels = each.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(found.values(), list(found), loc="outside lower center", ncols=min(columns, len(found)))
