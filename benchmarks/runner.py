@@ -82,7 +82,7 @@ def through_the_harness(folder: Path) -> tuple[float, float]:
     options = runner.RunOptions(out=folder, workers=WORKERS)
     began = time.perf_counter()
     tracker = BackgroundTracker(default_uri(folder), folder, at_once=False)
-    outcome = runner.run_units(runner.make_units(space, parse_methods("grid"), [0], options), options, tracker.put)
+    outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options, tracker.put)
     tracker.close()
     return time.perf_counter() - began, outcome.results[0].cost.train_seconds
 
@@ -115,7 +115,7 @@ def our_runner(trials: int, folder: Path) -> float:
     space: SearchSpace = load_space("quickstart", [f"depth.max={trials - 1}", "training.max_epochs=20"])
     options = runner.RunOptions(out=folder)
     began = time.perf_counter()
-    outcome = runner.run_units(runner.make_units(space, parse_methods("grid"), [0], options), options)
+    outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options)
     if outcome.results[0].trials != trials:
         raise RuntimeError(f"{outcome.results[0].trials} of {trials} trials ran: {outcome.failures}")
     return time.perf_counter() - began

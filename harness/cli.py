@@ -1,6 +1,7 @@
 """The command line: parses, calls, prints. No logic."""
 
 import os
+import shlex
 import sys
 import webbrowser
 from collections.abc import Callable
@@ -27,7 +28,7 @@ def main(args: list[str] | None = None) -> None:
     debug = "--debug" in args  # wherever it stands
     args = [arg for arg in args if arg != "--debug"]
     try:
-        code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug})
+        code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug, "args": args})
     except click.ClickException as error:
         _fail(error.format_message())
     except UserError as error:
@@ -55,20 +56,32 @@ def commands() -> None:
     """Does one learnt-depth run replace a search over depths?"""
 
 
-def space_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    """SPACE, --set and --data-dir, as every command that reads a search space takes them."""
-    command = click.argument("space_name", metavar="SPACE")(command)
-    command = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, as training.lr=0.05."
-    )(command)
-    return click.option(
+Command = Callable[..., Any]
+
+
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, shown in the order given."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+settings_options = with_options(
+    click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
         envvar="HARNESS_DATA_DIR",
         help="Where image data sets lie.",
-    )(command)
-
-
+    ),
+    click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, as training.lr=0.05."
+    ),
+)
+space_arguments = with_options(click.argument("space_name", metavar="SPACE"), settings_options)
 results_option = click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -78,6 +91,24 @@ results_option = click.option(
 )
 tracking_option = click.option(
     "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
+)
+
+
+ray_options = with_options(
+    click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True),
+    click.option(
+        "--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Fractions share a GPU."
+    ),
+    click.option("--workers", type=click.IntRange(min=1), help="Trials at once in all; as many as fit by default."),
+    click.option(
+        "--max-failures", type=click.IntRange(min=0), default=2, show_default=True, help="Retries of a crashed trial."
+    ),
+    click.option("--fresh", is_flag=True, help="Move earlier results aside instead of continuing them."),
+    click.option("--address", help="A running Ray cluster; a Ray of its own on this machine by default."),
+    click.option("--storage", help="Where checkpoints go: a folder or URI that every node reaches."),
+    click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing."),
+    results_option,
+    tracking_option,
 )
 
 
@@ -172,30 +203,17 @@ class _progress_bar:  # noqa: N801 - used like a function
 @click.option("--seeds", default="0", show_default=True, help="Comma-separated; each seed is a repeat of all methods.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each search, instead of the space's.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Cap of epochs, instead of the space's.")
-@click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
-@click.option(
-    "--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Fractions share a GPU."
-)
+@ray_options
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     help="Trials of one search at once; 1 makes adaptive methods reproducible.",
 )
 @click.option("--parallel-units", type=click.IntRange(min=1), help="Searches at once.")
-@click.option("--workers", type=click.IntRange(min=1), help="Trials at once in all; as many as fit by default.")
-@click.option(
-    "--max-failures", type=click.IntRange(min=0), default=2, show_default=True, help="Retries of a crashed trial."
-)
 @click.option(
     "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Device-seconds; no new trial starts past it."
 )
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation, cost apart.")
-@click.option("--fresh", is_flag=True, help="Move earlier results aside instead of continuing them.")
-@click.option("--address", help="A running Ray cluster; a Ray of its own on this machine by default.")
-@click.option("--storage", help="Where checkpoints go: a folder or URI that every node reaches.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
-@results_option
-@tracking_option
 @click.pass_obj
 def run(
     settings: dict[str, Any],
@@ -220,27 +238,16 @@ def run(
     seed_list = _parse_seeds(seeds)
     from harness import runner
     from harness.methods import parse_methods
-    from harness.progress import live_table
-    from harness.tracking.background import BackgroundTracker
 
     run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
-    units = runner.make_units(space, parse_methods(methods), seed_list, run_options)
+    units = runner.make_units([space], parse_methods(methods), seed_list, run_options)
     if dry_run:
         from harness.forecast import forecast
 
         console.print(forecast(units, data_dir))
         return
     uri = _tracking_uri(tracking_uri, run_options.out)
-    if run_options.address:
-        _preflight(run_options, tracking_uri)
-    tracker = BackgroundTracker(uri, run_options.out, at_once=run_options.address is not None)
-    outcome = runner.run_units(units, run_options, tracker.put, lambda together: live_table(together, console))
-    warning = tracker.close()
-    if warning:
-        click.echo(f"warning: {warning}", err=True)
-    if outcome.interrupted:
-        click.echo("stopped; finished trials and checkpoints are kept: the same command continues", err=True)
-        sys.exit(130)
+    outcome, warning = _run_and_track(units, run_options, uri, tracking_uri)
     for unit in outcome.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
     if outcome.results:
@@ -250,10 +257,93 @@ def run(
         if not warning:
             _log_report(uri, run_options.out, space.name)
             _print_view(uri, space.name, run_options.out)
+    _say_failures(outcome)
+
+
+def _run_and_track(
+    units: Any, options: Any, uri: str, given_uri: str | None, experiment: Any = None
+) -> tuple[Any, str | None]:
+    """Runs units with the live table and writes them to MLflow; the outcome, and a warning when MLflow failed."""
+    from harness import runner
+    from harness.progress import live_table
+    from harness.tracking.background import BackgroundTracker
+
+    if options.address:
+        _preflight(options, given_uri)
+    tracker = BackgroundTracker(uri, options.out, options.address is not None, experiment)
+    outcome = runner.run_units(units, options, tracker.put, lambda together: live_table(together, console))
+    warning = tracker.close()
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
+    if outcome.interrupted:
+        click.echo("stopped; finished trials and checkpoints are kept: the same command continues", err=True)
+        sys.exit(130)
+    return outcome, warning
+
+
+def _say_failures(outcome: Any) -> None:
     if outcome.failures:
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
         sys.exit(1)
+
+
+@commands.command()
+@click.argument("name", metavar="STUDY")
+@click.option("--scale", type=click.Choice(["small", "paper"]), default="small", show_default=True)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="How many repeats, seeds 0 to N-1; more later adds the new ones."
+)
+@click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
+@settings_options
+@ray_options
+@click.pass_obj
+def study(
+    settings: dict[str, Any],
+    /,
+    name: str,
+    scale: Any,
+    seeds: int | None,
+    vary: tuple[str, ...],
+    overrides: tuple[str, ...],
+    data_dir: Path | None,
+    dry_run: bool,
+    tracking_uri: str | None,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Run one of the paper's experiments, draw its figures and judge its claims; run again, it continues."""
+    from harness.studies.definition import load_study
+
+    wanted = load_study(name, scale, vary, overrides)
+    from harness import runner
+    from harness.methods import parse_methods
+    from harness.studies.conclude import conclude
+    from harness.tracking.store import Experiment
+
+    folder = out / "studies" / wanted.folder
+    run_options = runner.RunOptions(out=folder, data_dir=data_dir, debug=settings["debug"], **options)
+    seed_list = range(seeds or wanted.settings.seeds)
+    units = runner.make_units(
+        [cell.space for cell in wanted.cells], parse_methods(wanted.methods), seed_list, run_options
+    )
+    if dry_run:
+        from harness.forecast import forecast
+
+        console.print(forecast(units, data_dir))
+        return
+    uri = _tracking_uri(tracking_uri, out)
+    experiment = Experiment(f"study {wanted.folder}", f"**{wanted.file.title}** ({wanted.file.paper}), scale {scale}.")
+    outcome, warning = _run_and_track(units, run_options, uri, tracking_uri, experiment)
+    concluded = conclude(wanted, run_options, command=shlex.join(["harness", *settings["args"]]))
+    for judgement in concluded.judgements:
+        console.print(judgement.sentence, style="bold" if judgement.answer == "held" else "", soft_wrap=True)
+    console.print(f"page: {concluded.page}\nfigures: {concluded.page.parent}", soft_wrap=True)
+    if not warning:
+        from harness.tracking.writer import Tracker
+
+        Tracker(uri, experiment).log_report(wanted.cells[0].space, concluded.page.read_text(encoding="utf-8"))
+    _say_failures(outcome)
 
 
 def _print_view(uri: str, space: str, folder: Path) -> None:
@@ -470,7 +560,7 @@ def doctor(cluster_file: Path | None, tracking_uri: str | None, **asked: Any) ->
 
 @commands.command(name="list")
 def list_() -> None:
-    """Search spaces and methods that go by name."""
+    """Search spaces, methods and studies that go by name."""
     spaces = Table("space", "what it is", box=None, pad_edge=False)
     for name in sorted(known_spaces()):
         spaces.add_row(name, load_space(name).description)
@@ -480,4 +570,11 @@ def list_() -> None:
     methods = Table("method", "what it is", box=None, pad_edge=False)
     for name in known_methods():
         methods.add_row(name, first_sentence(name))
-    console.print(methods)
+    console.print(methods, "")
+    from harness.studies.definition import known_studies, read_study
+
+    studies = Table("study", "what it is", "in the paper", box=None, pad_edge=False)
+    for name in sorted(known_studies()):
+        file = read_study(name)
+        studies.add_row(name, file.title, file.paper)
+    console.print(studies)

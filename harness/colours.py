@@ -19,6 +19,7 @@ METHOD_COLOURS: Final[dict[str, str]] = {
     "asha": ORANGE,
     "optuna_asha": SKY,
     "golden_section": "#8C6D31",
+    "deepest": "#5A5A5A",
 }
 # Shades for methods of users' own: apart from the above in lightness, so they differ without colour vision too.
 OTHER_COLOURS: Final = ("#000000", "#777777", "#00425F", "#7A3600", "#005C43", "#7D3A5D")

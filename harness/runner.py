@@ -69,12 +69,18 @@ class RunOutcome:
 
 
 def make_units(
-    space: SearchSpace, methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
+    spaces: Sequence[SearchSpace], methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
 ) -> list[UnitRun]:
-    """All units, methods interleaved by seed. Plans are checked; nothing is written."""
+    """All units, spaces and methods interleaved by seed. Plans are checked; nothing is written."""
     return [
-        UnitRun(_plan(space, name, method, seed, options), method, UnitFolder(options.out, space.name, name, seed))
+        UnitRun(
+            _plan(space, name, method, seed, options),
+            method,
+            UnitFolder(options.out, space.name, name, seed),
+            cell=space.name if len(spaces) > 1 else "",
+        )
         for seed in seeds
+        for space in spaces
         for name, method in methods.items()
     ]
 

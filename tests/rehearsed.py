@@ -30,7 +30,7 @@ def make_unit(
 ) -> UnitRun:
     """A unit in its claimed folder: new, or as a run that continues would make it."""
     name, loaded = load_method(method) if isinstance(method, str) else ("mine", method)
-    [unit] = make_units(space or small_space(), {name: loaded}, [seed], RunOptions(out=out, **options))
+    [unit] = make_units([space or small_space()], {name: loaded}, [seed], RunOptions(out=out, **options))
     unit.folder.claim(unit.plan, fresh=False)
     return unit
 

@@ -80,7 +80,7 @@ def claim(out: Path, *methods: str, **options: Any) -> None:
     from harness.spaces import load_space
 
     made = runner.make_units(
-        load_space("quickstart"), parse_methods(",".join(methods)), [0], runner.RunOptions(out=out, **options)
+        [load_space("quickstart")], parse_methods(",".join(methods)), [0], runner.RunOptions(out=out, **options)
     )
     for unit in made:
         unit.folder.claim(unit.plan, fresh=False)

@@ -27,7 +27,7 @@ class Judgement:
 
 
 def judge(results: StudyResults) -> list[Judgement]:
-    return [_judge(claim, results) for claim in results.study.file.claims]
+    return [_judge(claim, results) for claim in results.study.claims]
 
 
 def _judge(claim: Claim, results: StudyResults) -> Judgement:

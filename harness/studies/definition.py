@@ -16,6 +16,7 @@ from harness.studies.readings import READINGS
 Value = int | float | str
 FigureKind = Literal["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
 ScaleName = Literal["small", "paper"]
+LARGEST = "largest"
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 
 
@@ -24,7 +25,8 @@ class Claim(Frozen):
 
     The number: reading `of`, less the reading `minus` of the same networks, less `of` where `versus` holds; averaged
     over the cells where `at` holds, or with `over` the change of a fitted line from the first to the last value of
-    that setting (in its logarithm with `log`).
+    that setting (in its logarithm with `log`). In `at` and `versus` a base goes by how its name begins (svhn stands for
+    svhn_small), and `largest` for the largest value of a setting.
     """
 
     says: str
@@ -89,7 +91,11 @@ class Cell:
     space: SearchSpace  # its name is the cell's name, made of the values
 
     def holds(self, where: Mapping[str, Value]) -> bool:
-        return all(self.values.get(key) == value for key, value in where.items())
+        return all(_matches(key, self.values.get(key), value) for key, value in where.items())
+
+
+def _matches(key: str, value: Value | None, wanted: Value) -> bool:
+    return Path(str(value)).name.startswith(str(wanted)) if key == BASE else value == wanted
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class Study:
     """A study at a scale, ready to run; every cell is a valid space."""
 
     file: StudyFile
+    claims: tuple[Claim, ...]
     scale: ScaleName
     settings: Scale
     methods: str
@@ -122,20 +129,20 @@ def known_studies() -> dict[str, Path]:
 
 def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides: Sequence[str] = ()) -> Study:
     """A study by name or path; `vary` (`depth.max=5,10`) replaces its values, `overrides` change every cell."""
-    file = _read(name)
-    trained = _read(file.like) if file.like else file
+    file = read_study(name)
+    trained = read_study(file.like) if file.like else file
     settings = _scale(trained, scale, vary)
     keys = list(settings.vary)
     cells = [
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
         for values in itertools.product(*settings.vary.values())
     ]
-    for claim in file.claims:
-        _check_keys(claim, file, {BASE, *keys})
-    return Study(file, scale, settings, trained.methods, trained.name, tuple(cells))
+    claims = tuple(_resolved(claim, file, settings) for claim in file.claims)
+    return Study(file, claims, scale, settings, trained.methods, trained.name, tuple(cells))
 
 
-def _read(name: str) -> StudyFile:
+def read_study(name: str) -> StudyFile:
+    """A study file by name or path."""
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         known = known_studies()
@@ -186,9 +193,12 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
     return Cell(values, space.model_copy(update={"name": name or space.name}))
 
 
-def _check_keys(claim: Claim, file: StudyFile, known: set[str]) -> None:
+def _resolved(claim: Claim, file: StudyFile, scale: Scale) -> Claim:
+    """With `largest` replaced by the value it stands for, and every setting known to vary."""
     for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
-        if key not in known:
+        if key not in scale.vary:
             raise UserError(
-                f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, known)})"
+                f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, scale.vary)})"
             )
+    at = {key: max(scale.vary[key]) if value == LARGEST else value for key, value in claim.at.items()}  # type: ignore[type-var]
+    return claim.model_copy(update={"at": at})

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from harness.records import Unit
-from harness.tracking.store import check_uri
+from harness.tracking.store import Experiment, check_uri
 
 
 def default_uri(out: Path) -> str:
@@ -20,8 +20,10 @@ class BackgroundTracker:
     machine the writing would take processor time from the trials that are being timed, so it waits for `close`.
     """
 
-    def __init__(self, uri: str, out: Path, at_once: bool) -> None:
+    def __init__(self, uri: str, out: Path, at_once: bool, experiment: Experiment | None = None) -> None:
+        """`experiment`: one that takes the units of all spaces."""
         self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
+        self._experiment = experiment
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
@@ -46,7 +48,7 @@ class BackgroundTracker:
         from harness.tracking.winners import winner_in
         from harness.tracking.writer import Tracker
 
-        tracker = Tracker(self._uri)
+        tracker = Tracker(self._uri, self._experiment)
         while unit is not None:
             tracker.write_unit(unit, winner_in(self._out))
             self.warning = tracker.warning

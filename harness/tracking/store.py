@@ -5,9 +5,17 @@ import fcntl
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UserError
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    note: str  # Markdown, shown above its runs
+
 
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 LONGEST_WAIT_SECONDS = 120.0

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from harness.tracking import models
 from harness.tracking.content import RunContent, search_content, trial_content, unit_key
 from harness.tracking.models import Winner
 from harness.tracking.notes import experiment_note
-from harness.tracking.store import check_uri, exclusive, shown, sqlite_file
+from harness.tracking.store import Experiment, check_uri, exclusive, shown, sqlite_file
 from harness.tracking.views import write_views
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,10 @@ class Tracker:
     every later call do nothing, so that an outage is paid for once. `sync` completes what is missing.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, experiment: Experiment | None = None) -> None:
+        """`experiment`: one for units of all spaces, as a study has it; without it each space has its own."""
         self.uri = check_uri(uri)
+        self._one_for_all = experiment
         self.warning: str | None = None
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}
@@ -90,19 +92,20 @@ class Tracker:
     # --- experiment -----------------------------------------------------------------------------------------------
 
     def _experiment(self, space: SearchSpace) -> str:
-        if space.name not in self._experiments:
-            experiment_id = self._find_or_create(space.name)
+        wanted = self._one_for_all or Experiment(space.name, experiment_note(space))
+        if wanted.name not in self._experiments:
+            experiment_id = self._find_or_create(wanted.name)
             known = self.client.get_experiment(experiment_id).tags
             tags = {
-                "mlflow.note.content": experiment_note(space),
+                "mlflow.note.content": wanted.note,
                 "mlflow.experimentKind": "custom_model_development",  # opens on the runs, not on LLM traces
             }
             for key, value in tags.items():
                 if known.get(key) != value:
                     self.client.set_experiment_tag(experiment_id, key, value)
             write_views(self.client, experiment_id)
-            self._experiments[space.name] = experiment_id
-        return self._experiments[space.name]
+            self._experiments[wanted.name] = experiment_id
+        return self._experiments[wanted.name]
 
     def _find_or_create(self, name: str) -> str:
         experiment = self.client.get_experiment_by_name(name)
@@ -125,7 +128,7 @@ class Tracker:
         if not unit.trials:
             return False
         experiment_id = self._experiment(unit.plan.space)
-        content = search_content(unit)
+        content = self._named(unit, search_content(unit))
         known = self._runs_of(experiment_id, unit_key(unit))
         parent = known.pop(content.key, None)
         if parent and _shows(parent, content):
@@ -133,7 +136,7 @@ class Tracker:
         parent = self._open(experiment_id, content, parent, {})
         below = {"mlflow.parentRunId": parent.info.run_id}
         for index in range(len(unit.trials)):
-            child_content = trial_content(unit, index)
+            child_content = self._named(unit, trial_content(unit, index))
             child = known.pop(child_content.key, None)
             if child and _shows(child, child_content):
                 self._set_tags(child, below)
@@ -145,6 +148,10 @@ class Tracker:
         self._fill(parent, content)
         self._log_winner(unit, parent, winner)
         return True
+
+    def _named(self, unit: Unit, content: RunContent) -> RunContent:
+        """Where an experiment holds units of several spaces, a run's name says of which."""
+        return replace(content, name=f"{unit.plan.space.name} {content.name}") if self._one_for_all else content
 
     def _runs_of(self, experiment_id: str, key: str) -> dict[str, Run]:
         """Runs of a unit by their own key. Of two with one key (a request repeated after a timeout) one goes."""
@@ -218,10 +225,11 @@ class Tracker:
 
     def _log_report(self, space: SearchSpace, html: str) -> None:
         experiment_id = self._experiment(space)
-        key = f"{space.name}/report"
+        name = self._one_for_all.name if self._one_for_all else space.name
+        key = f"{name}/report"
         tags = {
             keys.TAG_KIND: keys.KIND_REPORT,
-            keys.TAG_SPACE: space.name,
+            keys.TAG_SPACE: name,
             keys.TAG_UNIT_KEY: key,
             "mlflow.note.content": "The comparison as one page: Artifacts → report.html.",
         }

@@ -51,7 +51,7 @@ def searches(out: Path, methods: str, *settings: str, seeds: tuple[int, ...] = (
     """`harness run quickstart`, small, in this process on the Ray that is there."""
     space = load_space("quickstart", SMALL + settings)
     run_options = RunOptions(out=out, **options)
-    return run_units(make_units(space, parse_methods(methods), seeds, run_options), run_options)
+    return run_units(make_units([space], parse_methods(methods), seeds, run_options), run_options)
 
 
 SMALL = (

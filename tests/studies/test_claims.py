@@ -1,0 +1,83 @@
+"""Claims: the number a claim speaks of, and what an interval says about its bounds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.studies import results as results_module
+from harness.studies.claims import judge, numbers_of
+from harness.studies.definition import Claim, load_study
+from harness.studies.results import StudyResults
+from tests.studies.test_definition import written
+
+DEPTHS = [2, 4, 16]
+READINGS = {
+    "d_opt": lambda units: units["depth"] + 0.1 * units["seed"],
+    "log_likelihood": lambda units: -0.5 + 0.01 * units["seed"] * (-1) ** units["seed"],
+    "accuracy": lambda units: 0.9,
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyResults:
+    """Three cells and three seeds; what a unit would hold is replaced by its place."""
+    monkeypatch.setattr(results_module, "READINGS", READINGS)
+    scales = {"small": {"vary": {"depth.max": DEPTHS}, "seeds": 3}}
+    study = load_study(written(tmp_path, scales=scales), "small")
+    units: Any = {
+        cell.space.name: {seed: {"depth": depth, "seed": seed} for seed in range(3)}
+        for cell, depth in zip(study.cells, DEPTHS, strict=True)
+    }
+    return StudyResults(study, tmp_path, units)
+
+
+def claim(**values: Any) -> Claim:
+    return Claim.model_validate({"says": "s", "paper": "p", "of": "d_opt", "at_least": 0.0, **values})
+
+
+def test_a_mean_over_the_cells_where_it_holds(results: StudyResults) -> None:
+    assert numbers_of(claim(), results) == pytest.approx({s: sum(DEPTHS) / 3 + 0.1 * s for s in range(3)})
+    assert numbers_of(claim(at={"depth.max": 4}), results) == pytest.approx({s: 4 + 0.1 * s for s in range(3)})
+    assert numbers_of(claim(at={"depth.max": 5}), results) == {}
+
+
+def test_a_difference_between_readings_and_between_cells(results: StudyResults) -> None:
+    found = numbers_of(claim(minus="accuracy", at={"depth.max": 2}), results)
+    assert found == pytest.approx({s: 2 + 0.1 * s - 0.9 for s in range(3)})
+    found = numbers_of(claim(at={"depth.max": 16}, versus={"depth.max": 2}), results)
+    assert found == pytest.approx(dict.fromkeys(range(3), 14.0))
+    assert numbers_of(claim(at={"depth.max": 16}, versus={"depth.max": 3}), results) == {}
+
+
+def test_a_change_over_a_setting_is_that_of_the_fitted_line(results: StudyResults) -> None:
+    assert numbers_of(claim(over="depth.max"), results) == pytest.approx(dict.fromkeys(range(3), 14.0))
+    in_logs = numbers_of(claim(over="depth.max", log=True), results)
+    # log2 of the depths: 1, 2, 4; least squares by hand: slope 204/42 per doubling
+    assert in_logs == pytest.approx(dict.fromkeys(range(3), 3 * 204 / 42))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "answer"),
+    [
+        ({"at_least": -1.0, "at_most": 0.0}, "held"),
+        ({"at_least": -0.3}, "not held"),
+        ({"at_least": -0.5}, "not enough evidence"),
+        ({"at_most": -0.9, "at_least": None}, "not held"),
+    ],
+)
+def test_the_interval_decides(results: StudyResults, bounds: dict[str, float], answer: str) -> None:
+    """Numbers -0.5, -0.51, -0.48: mean -0.497, 95 % interval about ±0.038."""
+    one = claim(of="log_likelihood", **bounds)
+    object.__setattr__(results.study, "claims", (one,))
+    [judgement] = judge(results)
+    assert judgement.answer == answer
+    assert "measured" in judgement.sentence and "paper: p" in judgement.sentence
+
+
+def test_no_network_no_spread_no_verdict(results: StudyResults) -> None:
+    claims = (claim(at={"depth.max": 100}), claim(of="accuracy"))
+    object.__setattr__(results.study, "claims", claims)
+    missing, same = judge(results)
+    assert missing.answer == "not enough evidence" and "not run at this scale" in missing.why
+    assert same.answer == "not enough evidence" and "no spread" in same.why
