@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.compare.numbers import plain
-from harness.store import write_atomically
 
 WIDTH_INCHES = 5.2  # of one column of the report: text stays readable when a phone shows it at full width
 PNG_DPI = 200
@@ -60,7 +58,14 @@ class Drawing:
     description: str
     svg: str
     width: float = WIDTH_INCHES
-    png: bytes | None = None  # for places that take no SVG; the report needs none
+    png: bytes = b""  # for places that take no SVG; drawn when asked for
+
+    @property
+    def standalone_svg(self) -> str:
+        """As a file: inside a page the size is the page's to give."""
+        found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)
+        assert found is not None
+        return self.svg.replace("<svg ", f'<svg width="{found[1]}pt" height="{found[2]}pt" ', 1) + "\n"
 
 
 def draw(
@@ -83,16 +88,7 @@ def draw(
         if png:
             figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
     svg = _embeddable(raw.getvalue(), name, title, description)
-    return Drawing(name, title, caption, description, svg, width, pixels.getvalue() or None)
-
-
-def save_drawing(drawing: Drawing, folder: Path) -> list[Path]:
-    """`<name>.svg`, and `<name>.png` where it was drawn as pixels too."""
-    contents = {"svg": drawing.svg.encode(), "png": drawing.png}
-    paths = {folder / f"{drawing.name}.{kind}": content for kind, content in contents.items() if content}
-    for path, content in paths.items():
-        write_atomically(path, content)
-    return list(paths)
+    return Drawing(name, title, caption, description, svg, width, pixels.getvalue())
 
 
 def _embeddable(svg: str, name: str, title: str, description: str) -> str:
