@@ -108,6 +108,14 @@ def _embeddable(svg: str, name: str, title: str, description: str) -> str:
     return opening + texts + body.strip()
 
 
+def _tick(value: float, _: object) -> str:
+    text = plain(value, 3)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+PLAIN = FuncFormatter(_tick)  # 0.5, 20, 5,000
+
+
 def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
     """Plain numbers, no powers of ten; on a log axis a few round ones of every decade. Call it last."""
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -116,7 +124,7 @@ def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
         low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
         axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 10 * low else (1.0, 2.0, 5.0)))
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value, 3).removesuffix(".0").removesuffix(".00")))
+    axis.set_major_formatter(PLAIN)
 
 
 def legend_below(figure: Figure, *axes: Axes, columns: int = 3) -> None:

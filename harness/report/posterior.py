@@ -16,7 +16,7 @@ class DepthBelief:
     """What the seeds of one learnt-depth network believe, beside networks of a fixed depth."""
 
     q: np.ndarray  # (seeds, D+1)
-    chosen: Sequence[int]  # d_opt of each seed
+    chosen: list[int]  # d_opt of each seed
     pruned: float  # mean test log-likelihood of the network pruned to d_opt
     fixed: Mapping[int, Sequence[float]]  # depth → test log-likelihood of each seed's stand-alone network
 
@@ -34,12 +34,15 @@ def paint_posterior(axes: Axes, belief: DepthBelief) -> list[Axes]:
     axes.bar(depths, mean, color=colour, alpha=0.35, width=0.85, label="q(d), mean over seeds")
     if len(q) > 1:
         axes.vlines(depths, q.min(axis=0), q.max(axis=0), color=colour, lw=0.8, label="q(d), range over seeds")
-    heights = [float(row[depth]) for row, depth in zip(q, belief.chosen, strict=True)]
-    axes.plot(belief.chosen, heights, "v", color=INK, mec="white", ms=7, label="d_opt, each seed", clip_on=False)
-    axes.set_ylim(0, float(q.max()) * 1.35)
+    # Seeds that chose the same depth stand above each other, so that they can be counted.
+    step = 0.05 * float(q.max())
+    ranks = [belief.chosen[:seed].count(depth) for seed, depth in enumerate(belief.chosen)]
+    heights = [float(q[:, depth].max()) + (0.7 + rank) * step for depth, rank in zip(belief.chosen, ranks, strict=True)]
+    axes.plot(belief.chosen, heights, "v", color=INK, mec="white", mew=0.6, ms=6, label="d_opt, each seed")
+    axes.set_ylim(0, max(float(q.max()) * 1.3, max(heights) + step))
     axes.set_xlabel("depth d (residual blocks)")
     axes.set_ylabel("probability q(d)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     return [axes, _paint_fixed(axes, belief)] if belief.fixed else [axes]
 
 
@@ -56,5 +59,6 @@ def _paint_fixed(axes: Axes, belief: DepthBelief) -> Axes:
     size = 4 if len(depths) <= 25 else 3
     twin.plot(depths, means, "o-", ms=size, color=blue, mec="white", mew=0.5, label="stand-alone networks, test")
     twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label="LDN pruned to d_opt, test")
+    twin.margins(y=0.12)
     twin.set_ylabel("test log-likelihood (nats)")
     return twin

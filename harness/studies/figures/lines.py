@@ -6,16 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from harness.compare.numbers import plain
 from harness.errors import UserError
-from harness.report.drawing import WIDTH_INCHES, Drawing, draw, legend_below, seconds_axis
+from harness.report.drawing import PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, seconds_axis
 from harness.studies.definition import BASE, Cell
 from harness.studies.results import StudyResults
 from harness.studies.words import axis_of, data_set_of
 
 LOG_SPAN = 30  # an axis whose values span more than this is logarithmic
+MOST_TICKS = 8  # that a column has room for
 WIDE_INCHES = 7.4  # of a page with margins: for figures of several columns
 Points = Mapping[float, Sequence[float]]  # value of the setting → the seeds' numbers
 
@@ -32,7 +33,7 @@ class Line:
 @dataclass(frozen=True)
 class Panel:
     axis: str  # what is drawn, with its unit
-    lines: tuple[Line, ...]
+    lines: tuple[Line, ...]  # the first in front
     shown: Callable[[float], float] = float  # of a reading: 1 − accuracy for an error
 
 
@@ -68,16 +69,18 @@ def seeds_in_words(results: StudyResults) -> str:
     return f"{many} seed{'s' * (many > 1)}" if few == many else f"{few} to {many} seeds"
 
 
-def paint_line(axes: Axes, points: Points, line: Line) -> None:
-    """The seeds' mean as a line, their range as a band, each of them as a faint dot."""
+def paint_line(axes: Axes, points: Points, line: Line, behind: int = 0) -> None:
+    """The seeds' mean as a line, their range as a band, each of them as a faint dot.
+
+    `behind` how many lines it lies: its larger markers show where those in front cover it.
+    """
     if not points:
         return
     means = [float(np.mean(seeds)) for seeds in points.values()]
     lows, highs = [min(seeds) for seeds in points.values()], [max(seeds) for seeds in points.values()]
     axes.fill_between(list(points), lows, highs, color=line.colour, alpha=0.13, lw=0)
-    if line.marker:
-        singles = [(value, number) for value, seeds in points.items() for number in seeds]
-        axes.plot(*zip(*singles, strict=True), ".", color=line.colour, ms=3.5, alpha=0.45, mew=0)
+    singles = [(value, number) for value, seeds in points.items() for number in seeds]
+    axes.plot(*zip(*singles, strict=True), ".", color=line.colour, ms=4.5, alpha=0.5, mew=0)
     axes.plot(
         list(points),
         means,
@@ -86,20 +89,21 @@ def paint_line(axes: Axes, points: Points, line: Line) -> None:
         color=line.colour,
         mec="white",
         mew=0.6,
-        ms=5.5,
+        ms=5 + 2.5 * behind,
+        zorder=3 - behind / 10,
         label=line.label,
     )
 
 
 def setting_axis(axes: Axes, key: str, values: Sequence[float]) -> None:
     """Ticks where networks were trained, as far as there is room; a log axis where the values ask for it."""
-    if min(values) > 0 and max(values) > LOG_SPAN * min(values):
-        seconds_axis(axes, log=True)
-        axes.set_xlabel(f"{axis_of(key)}, log scale")
-        return
-    axes.xaxis.set_major_locator(FixedLocator(sorted(values)[:: 1 if len(values) <= 8 else 2]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel(axis_of(key))
+    log = _spans_decades(values)
+    axes.set_xscale("log" if log else "linear")
+    ticks = sorted(set(values))
+    axes.xaxis.set_major_locator(FixedLocator(ticks[:: 1 if len(ticks) <= MOST_TICKS else 2]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(PLAIN)
+    axes.set_xlabel(f"{axis_of(key)}, log scale" if log else axis_of(key))
 
 
 def draw_panels(
@@ -121,19 +125,18 @@ def draw_panels(
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(panels), len(groups), sharex=True, sharey="row", squeeze=False)
-        for row, panel in enumerate(panels):
-            for column, group in enumerate(groups):
-                axes = grid[row, column]
-                drawn = [(line, points[group, panel, line]) for line in panel.lines]
-                for line, found in drawn:
-                    paint_line(axes, found, line)
-                _y_axis(axes, [number for _, found in drawn for seeds in found.values() for number in seeds])
-                if column == 0:
-                    axes.set_ylabel(panel.axis)
-                if row == 0:
-                    axes.set_title(group)
-                if row == len(panels) - 1:
-                    setting_axis(axes, key, values)
+        for axes_row, panel in zip(grid, panels, strict=True):
+            shown = []
+            for axes, group in zip(axes_row, groups, strict=True):
+                for behind, line in enumerate(panel.lines):
+                    paint_line(axes, points[group, panel, line], line, behind)
+                    shown += [number for seeds in points[group, panel, line].values() for number in seeds]
+            _y_axis(axes_row[0], shown)  # the row's others share it
+            axes_row[0].set_ylabel(panel.axis.replace(" (", "\n("))
+        for axes, group in zip(grid[0], groups, strict=True):
+            axes.set_title(group)
+        for axes in grid[-1]:
+            setting_axis(axes, key, values)
         figure.align_ylabels()
         legend_below(figure, *grid.flat, columns=legend_columns)
 
@@ -151,11 +154,15 @@ def draw_panels(
 
 
 def _y_axis(axes: Axes, numbers: Sequence[float]) -> None:
-    if numbers and min(numbers) > 0 and max(numbers) > LOG_SPAN * min(numbers):
+    if numbers and _spans_decades(numbers):
         seconds_axis(axes, "y", log=True)
     elif numbers and all(number == round(number) for number in numbers):
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.set_ylim(bottom=0)
+
+
+def _spans_decades(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) > LOG_SPAN * min(values)
 
 
 def _in_words(group: str, panel: Panel, line: Line, points: Points) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from harness.report.drawing import Drawing, draw
 from harness.studies.definition import Cell
@@ -37,10 +36,6 @@ def draw_maps(results: StudyResults, storage: str) -> Drawing:
         rows.append(Row(name_of(cell), trained.data, [*maps_of(trained, depths), marginal_map(trained)]))
         chosen.append(f"{name_of(cell)}: d_opt = {trained.d_opt}")
 
-    def paint(figure: Figure) -> None:
-        if rows:
-            paint_rows(figure, rows)
-
     missing = f" No checkpoint is left of: {', '.join(gone)}." if gone else ""
     return draw(
         "maps",
@@ -50,7 +45,7 @@ def draw_maps(results: StudyResults, storage: str) -> Drawing:
         f"{POINTS_SHOWN}; x₁ and x₂ have the same range.{missing}",
         f"Colour maps of learnt functions. {'; '.join(chosen) or 'No network is left to draw'}.",
         height_of(rows, WIDE_INCHES),
-        paint,
+        lambda figure: paint_rows(figure, rows),
         width=WIDE_INCHES,
         png=True,
     )

@@ -16,7 +16,8 @@ from harness.studies.networks import CLASS, TrainedNetwork
 
 PIXELS = 120  # of a map's side
 POINTS_SHOWN = 200  # of the training set; more would hide the map
-_COLOURS = LinearSegmentedColormap.from_list("classes", [BLUE, "#ffffff", VERMILION])
+# Tints of the points' own colours: a point on the wrong side stands out, one on the right side can still be seen.
+_COLOURS = LinearSegmentedColormap.from_list("classes", ["#7fb8d8", "#ffffff", "#eaae7f"])
 _MARGIN = 1.15  # the plane around the outermost point
 
 
@@ -51,6 +52,9 @@ def depths_shown(deepest: int, at_most: int) -> list[int]:
 
 
 def paint_rows(figure: Figure, rows: Sequence[Row]) -> None:
+    if not rows:
+        figure.text(0.5, 0.5, "no checkpoint is left to draw from", ha="center")
+        return
     columns = max(len(row.maps) for row in rows)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     image = None
@@ -63,8 +67,7 @@ def paint_rows(figure: Figure, rows: Sequence[Row]) -> None:
         axes_row[0].set_ylabel(f"{row.name}\nx₂")
         reach = _reach(row.data) / _MARGIN
         axes_row[0].set_yticks([-reach, 0, reach], [f"{-reach:.0f}".replace("-", "−"), "0", f"{reach:.0f}"])
-    for axes in grid[-1]:
-        axes.set_xlabel("x₁")
+    grid[-1, 0].set_xlabel("x₁")
     if image is not None:
         figure.colorbar(image, ax=grid, location="bottom", shrink=0.4, aspect=35, label="probability of class 1")
 
@@ -97,9 +100,9 @@ def _paint(axes: Axes, shown: Map, data: TrainingData) -> AxesImage:
         interpolation="none",
     )
     rows = data.train_rows[:POINTS_SHOWN]
-    for right, colour in ((data.y[rows] != CLASS, "#003a5c"), (data.y[rows] == CLASS, "#6b2f00")):
-        x = data.x[rows][right]
-        axes.plot(x[:, 0], x[:, 1], "o", ms=1.6, color=colour, mec="white", mew=0.2)
+    for of_class, colour in ((data.y[rows] != CLASS, BLUE), (data.y[rows] == CLASS, VERMILION)):
+        x = data.x[rows][of_class]
+        axes.plot(x[:, 0], x[:, 1], "o", ms=1.5, color=colour, mew=0)
     return image
 
 

@@ -1,7 +1,5 @@
 """The function at every depth of a learnt-depth network, and of a fixed-depth one read out before its end: figure 3."""
 
-from matplotlib.figure import Figure
-
 from harness.report.drawing import Drawing, draw
 from harness.studies.figures.lines import WIDE_INCHES
 from harness.studies.figures.planes import Row, depths_shown, height_of, maps_of, marginal_map, paint_rows
@@ -27,10 +25,6 @@ def draw_readout(results: StudyResults, storage: str) -> Drawing:
             rows.append(Row(f"{name}DDN", fixed.data, maps_of(fixed, depths)))
         gone += [f"{name}{kind}" for kind, found in (("LDN", learnt), ("DDN", fixed)) if found is None]
 
-    def paint(figure: Figure) -> None:
-        if rows:
-            paint_rows(figure, rows)
-
     missing = f" No checkpoint is left of: {', '.join(gone)}." if gone else ""
     return draw(
         "readout",
@@ -40,7 +34,7 @@ def draw_readout(results: StudyResults, storage: str) -> Drawing:
         f"activations after d blocks. Dots: training points; x₁ and x₂ have the same range.{missing}",
         f"Colour maps of learnt functions. {'; '.join(chosen) or 'No network is left to draw'}.",
         height_of(rows, WIDE_INCHES),
-        paint,
+        lambda figure: paint_rows(figure, rows),
         width=WIDE_INCHES,
         png=True,
     )

@@ -21,14 +21,14 @@ def _quality(axis: str, reading: str, shown: Callable[[float], float] = float) -
     fixed = Line("DDN of D blocks", f"deepest_{reading}", BLUE, "s", "--")
     full = Line("LDN, all depths", f"full_{reading}", PURPLE, "^", ":")
     return (
-        Panel(axis, (fixed, _threshold(reading)), shown),
-        Panel(axis, (full, _expected(f"expected_{reading}"), _threshold(reading)), shown),
+        Panel(axis, (_threshold(reading), fixed), shown),
+        Panel(axis, (_threshold(reading), _expected(f"expected_{reading}"), full), shown),
     )
 
 
 _PANELS = (
-    Panel("depth (blocks)", (_expected("d_expected"), _threshold("d_threshold"))),
-    *_quality("test log-lik. (nats)", "log_likelihood"),
+    Panel("depth (blocks)", (_threshold("d_threshold"), _expected("d_expected"))),
+    *_quality("test log-likelihood (nats)", "log_likelihood"),
     *_quality("test error (%)", "accuracy", lambda accuracy: 100 * (1 - accuracy)),
 )
 

@@ -11,15 +11,15 @@ _PANELS = (
     Panel(
         "test log-likelihood (nats)",
         (
-            Line("LDN, all depths", "full_log_likelihood", BLUE, "s", "--"),
             Line("LDN pruned to d_opt", "log_likelihood", VERMILION),
+            Line("LDN, all depths", "full_log_likelihood", BLUE, "s", "--"),
         ),
     ),
     Panel(
         "test accuracy (%)",
         (
-            Line("LDN, all depths", "full_accuracy", BLUE, "s", "--"),
             Line("LDN pruned to d_opt", "accuracy", VERMILION),
+            Line("LDN, all depths", "full_accuracy", BLUE, "s", "--"),
         ),
         lambda accuracy: 100 * accuracy,
     ),
