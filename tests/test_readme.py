@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What a command is given beyond the README's words: fewer epochs, nothing that changes what it does.
 QUICK = ("--set", "training.max_epochs=20", "--set", "training.report_every=20", "--set", "training.eval_every=20")
+IMAGES = ("--set", "training.max_epochs=1")
 
 
 def blocks(language: str) -> list[str]:
@@ -39,17 +41,19 @@ def test_every_command_is_known() -> None:
 
 @pytest.mark.slow
 def test_every_harness_command_works(tmp_path: Path) -> None:
-    for source in blocks("python"):
-        name = re.match(r"# (\S+\.py)\n", source)
+    for source in (*blocks("python"), *blocks("yaml")):
+        name = re.match(r"# (\S+\.(py|yaml))\n", source)
         assert name, "the README's file begins with a comment that holds its name"
         (tmp_path / name[1]).write_text(source, encoding="utf-8")
     (tmp_path / "ray_cluster.yaml").write_text((ROOT / "ray_cluster.yaml").read_text(encoding="utf-8"))
     (tmp_path / "constraints.txt").write_text((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    images = np.random.default_rng(0).integers(0, 256, (6000, 12, 12, 3), dtype=np.uint8)  # smaller ones than SVHN's
+    np.savez(tmp_path / "svhn_subset.npz", x_train=images, y_train=np.arange(6000) % 10)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
     for line in (line for line in commands() if line.startswith("harness ")):
         words = line.split()[1:]
-        if words[0] in {"run", "trial"}:
-            words += QUICK
+        if words[0] in {"run", "trial", "study"}:
+            words += IMAGES if "my_space.yaml" in words else QUICK
         done = subprocess.run(
             [sys.executable, "-m", "harness", *words],
             cwd=tmp_path,
@@ -63,3 +67,5 @@ def test_every_harness_command_works(tmp_path: Path) -> None:
         assert done.returncode == expected, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert (tmp_path / "results" / "quickstart" / "every_other" / "seed-1" / "result.json").exists()
     assert (tmp_path / "results" / "digits" / "report.html").exists()
+    assert (tmp_path / "results" / "my_space" / "report.html").exists()
+    assert (tmp_path / "results" / "studies" / "functions-small" / "functions" / "page.html").exists()

@@ -1,0 +1,39 @@
+"""How much of the devices' time is training, over ten minutes of a head-to-head: Σ train ÷ (workers × wall).
+
+    python -m benchmarks utilisation
+
+Wall is everything from the call to the last result on disk, Ray's own start included.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import runner
+from harness.methods import parse_methods
+from harness.spaces import load_space
+
+WORKERS = 2
+MINUTES = 10.0
+
+
+def main() -> Iterator[str]:
+    methods, seeds = parse_methods("ldn,grid,asha"), range(20)
+    with tempfile.TemporaryDirectory() as folder:
+        # No trial starts past the cost limit: it ends the run, whatever the machine's speed.
+        options = runner.RunOptions(out=Path(folder), workers=WORKERS, max_cost=WORKERS * 60 * MINUTES)
+        units = runner.make_units([load_space("spirals")], methods, seeds, options)
+        began = time.perf_counter()
+        outcome = runner.run_units(units, options)
+        wall = time.perf_counter() - began
+    phases: dict[str, float] = {}
+    for result in outcome.results:
+        for phase, seconds in result.cost.phases.items():
+            phases[phase] = phases.get(phase, 0.0) + seconds
+    trials = sum(result.trials for result in outcome.results)
+    share = {phase: seconds / (WORKERS * wall) for phase, seconds in sorted(phases.items(), key=lambda item: -item[1])}
+    yield f"spirals, ldn + grid + asha: {trials} trials in {wall:.0f} s on {WORKERS} workers"
+    yield f"training is {share['train']:.3f} of the devices' time   goal ≥ 0.90"
+    rest = ", ".join(f"{phase} {part:.3f}" for phase, part in share.items() if phase != "train" and part >= 0.0005)
+    yield f"  the rest: {rest}, no trial on the device {1 - sum(share.values()):.3f}"
