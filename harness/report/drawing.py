@@ -86,6 +86,7 @@ def draw(
         raw, pixels = io.StringIO(), io.BytesIO()
         figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
         if png:
+            figure.set_layout_engine("none")  # it is laid out already, which takes longer than the drawing
             figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
     svg = _embeddable(raw.getvalue(), name, title, description)
     return Drawing(name, title, caption, description, svg, width, pixels.getvalue())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import get_args
 
 from harness.compare.numbers import mean_and_spread, plain
 from harness.compare.render import escaped
@@ -11,7 +12,7 @@ from harness.report.drawing import Drawing
 from harness.report.page import BADGES, banner, figures, page, section, tables
 from harness.report.reproduce import made_with
 from harness.statistics import mean_interval
-from harness.studies.claims import Judgement
+from harness.studies.claims import Answer, Judgement
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
 
@@ -58,7 +59,7 @@ def build_page(
     body = [
         "<header><p class=kicker>Depth search harness · study</p>",
         f"<h1>{escape(file.title)}</h1>",
-        f"<p class=lead>Paper: {escape(file.paper)}. {escape(_scale(results))}</p></header>",
+        f"<p class=lead>Paper: {escape(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
         *section("claims", "Did it hold?", _claims(results, judgements)),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Numbers", tables(reading_tables(results))),
@@ -77,7 +78,9 @@ def as_markdown(
     """A section of a document; `image_folder` is where the figures lie, as seen from it."""
     file = results.study.file
     lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
-    lines += [f"Paper: {escaped(file.paper)}. {escaped(_scale(results))}", "", "```", command, "```", ""]
+    reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
+    lines += [f"Paper: {escaped(file.paper)}. Scale {results.study.scale}{reduced}. {_seeds(results).capitalize()}."]
+    lines += ["", "```", command, "```", ""]
     lines += [
         f"- **{judgement.answer}**: {escaped(judgement.claim.says)} ({escaped(judgement.why)}; "
         f"paper: {escaped(judgement.claim.paper)})"
@@ -121,9 +124,9 @@ def _mean(numbers: Sequence[float]) -> str:
 
 
 def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
-    held = sum(judgement.answer == "held" for judgement in judgements)
-    if judgements:
-        yield f"<p class=headline>{held} of {len(judgements)} claims held.</p>"
+    answers = [judgement.answer for judgement in judgements]
+    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in get_args(Answer))
+    yield f"<p class=headline>{len(answers)} claims. {counts.capitalize()}.</p>"
     if reduced := results.study.settings.reduced:
         yield banner("Smaller than in the paper", f"{reduced}.")
     if missing := _missing(results):
@@ -157,10 +160,8 @@ def _units(results: StudyResults) -> list[Unit]:
     ]
 
 
-def _scale(results: StudyResults) -> str:
-    study = results.study
-    reduced = f": {study.settings.reduced}" if study.settings.reduced else ""
-    return f"Scale {study.scale}{reduced}. Seeds {', '.join(map(str, results.seeds))}."
+def _seeds(results: StudyResults) -> str:
+    return f"seed{'s' * (len(results.seeds) > 1)} {', '.join(map(str, results.seeds))}"
 
 
 def _missing(results: StudyResults) -> str:

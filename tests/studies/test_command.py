@@ -43,9 +43,7 @@ def ledgers(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(tmp_path: Path, environment: dict[str, str]) -> None:
     driver = start(tmp_path, 1, environment)
     wait_for(lambda: any('"report"' in text for text in ledgers(tmp_path).values()), "a report")
     os.killpg(driver.pid, signal.SIGKILL)
