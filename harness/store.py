@@ -14,6 +14,7 @@ last line only; the reader leaves a torn line out.
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +41,8 @@ class UnitFolder:
     """One method × seed on disk."""
 
     def __init__(self, out: Path, space: str, method: str, seed: int) -> None:
-        self.path = out / space / method / f"seed-{seed}"
+        self._name = f"{space}/{method}/seed-{seed}"
+        self.path = out / self._name
         self._ledger = self.path / "ledger.jsonl"
 
     # --- plan ------------------------------------------------------------------------------------------------------
@@ -83,6 +85,20 @@ class UnitFolder:
             if event in {"end", "choice"}:
                 os.fsync(file.fileno())
         return line
+
+    def begin(self) -> str:
+        """The unit's key in the checkpoint store; the ledger's first line fixes it."""
+        if self.storage_key is None:
+            self.append("begin", id=uuid.uuid4().hex[:8])
+        assert self.storage_key is not None
+        return self.storage_key
+
+    @property
+    def storage_key(self) -> str | None:
+        """None before the unit begins. With an id: after --fresh, checkpoints of the run before are not ours."""
+        ids = (event["id"] for event in self.events() if event["event"] == "begin")
+        begun = next(ids, None)
+        return f"{self._name}/{begun}" if begun else None
 
     def events(self) -> Iterator[dict[str, Any]]:
         if not self._ledger.exists():

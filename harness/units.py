@@ -8,7 +8,6 @@ trained again, and open ones go on from their checkpoints. No state of Ray's is 
 import contextlib
 import copy
 import time
-import uuid
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
@@ -60,8 +59,8 @@ class UnitRun:
         self._alg = _as_algorithm(search.search_alg, dict(search.param_space))
         self._experiment = copy.copy(experiment)
         self.folder.mend()
-        space, method, seed = self.plan.space.name, self.plan.method, self.plan.seed
-        self.storage_key = f"{space}/{method}/seed-{seed}/{self._begun()}"
+        self.storage_key = self.folder.begin()
+        space, seed = self.plan.space.name, self.plan.seed
         constants: dict[str, Any] = {"space": space, "unit": self.storage_key, "task": "train", "seed": seed}
         constants["may_be_stopped"] = self.scheduler is not None
         self._constants = set(constants)
@@ -72,13 +71,6 @@ class UnitRun:
         }
         self._alg.add_configurations([self._experiment])
         self._replay()
-
-    def _begun(self) -> str:
-        """An id from the ledger's first line: after --fresh, checkpoints of the run before are not taken for ours."""
-        for event in self.folder.events():
-            if event["event"] == "begin":
-                return str(event["id"])
-        return str(self.folder.append("begin", id=uuid.uuid4().hex[:8])["id"])
 
     def _replay(self) -> None:
         trials: dict[str, Trial] = {}

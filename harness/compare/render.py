@@ -83,33 +83,33 @@ def _missing(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    lines = [f"# {_escaped(comparison.space)}: {_escaped(comparison.reference)} against the searches", ""]
-    lines += [f"**{_escaped(comparison.headline)}**", ""]
-    lines += [f"- {_escaped(sentence)}" for sentence in comparison.sentences] + [""]
+    lines = [f"# {escaped(comparison.space)}: {escaped(comparison.reference)} against the searches", ""]
+    lines += [f"**{escaped(comparison.headline)}**", ""]
+    lines += [f"- {escaped(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += _markdown_table(view)
     if comparison.missing:
-        lines += ["## Missing", "", f"- {_escaped(_missing(comparison))}", ""]
+        lines += ["## Missing", "", f"- {escaped(_missing(comparison))}", ""]
     lines += ["## Fairness", ""]
-    lines += [f"- {_escaped(item.rule)}: {_escaped(item.detail)}" for item in comparison.fairness] or [
+    lines += [f"- {escaped(item.rule)}: {escaped(item.detail)}" for item in comparison.fairness] or [
         "- no difference between the methods' units was found"
     ]
-    lines += ["", "## Notes", "", *(f"- {_escaped(note)}" for note in comparison.notes), ""]
+    lines += ["", "## Notes", "", *(f"- {escaped(note)}" for note in comparison.notes), ""]
     lines += ["## NAS best-practice checklist (Lindauer & Hutter)", "", "| answer | question | evidence |"]
     lines += ["| --- | --- | --- |"]
     for item in comparison.checklist:
-        lines.append(f"| {item.answer} | {_escaped(item.question)} | {_escaped(item.evidence)} |")
+        lines.append(f"| {item.answer} | {escaped(item.question)} | {escaped(item.evidence)} |")
     return "\n".join(lines) + "\n"
 
 
 def _markdown_table(view: TableView) -> list[str]:
-    head = "| " + " | ".join(map(_escaped, view.columns)) + " |"
+    head = "| " + " | ".join(map(escaped, view.columns)) + " |"
     rule = "| --- |" + " ---: |" * (len(view.columns) - 1)
-    rows = ["| " + " | ".join(map(_escaped, row)) + " |" for row in view.rows]
-    return [f"## {_escaped(view.title)}", "", head, rule, *rows, "", f"*{_escaped(view.caption)}*", ""]
+    rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in view.rows]
+    return [f"## {escaped(view.title)}", "", head, rule, *rows, "", f"*{escaped(view.caption)}*", ""]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Names come from users: a pipe or a backslash must not break a table, nor an angle bracket become HTML."""
     text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
     return text.replace("*", "\\*").replace("_", "\\_")

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from harness.colours import GREEN, colour_of
+from harness.colours import colour_of
 from harness.compare.anytime import Array, rungs_of, trajectory
 from harness.compare.measures import Finished
 from harness.compare.numbers import plain
 from harness.compare.values import Comparison
 from harness.records import ReliabilityBin
-from harness.report.drawing import INK, MARKERS, MUTED, Drawing, draw, legend_below, seconds_axis
+from harness.report.drawing import MARKERS, MUTED, Drawing, draw, legend_below, seconds_axis
+from harness.report.posterior import DepthBelief, paint_posterior
 
 GRID_POINTS = 160
 FEWEST_SAMPLES = 30  # of a calibration bin; fewer say little about it
@@ -78,7 +78,6 @@ def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
     if not ldn:
         return None
     q = np.array([_q(unit) for unit in ldn])
-    depths = np.arange(q.shape[1])
     chosen = [unit.result.d_opt for unit in ldn]
     curves = [
         {item.depth: item.measures.log_likelihood for item in unit.result.final.per_depth_test}
@@ -86,48 +85,15 @@ def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
     ]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     own = float(np.mean([unit.result.final.chosen.log_likelihood for unit in ldn]))
+    belief = DepthBelief(q, chosen, own, {depth: [curve[depth] for curve in curves] for depth in common})
 
     def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        colour = colour_of("ldn")
-        axes.bar(depths, q.mean(axis=0), color=colour, alpha=0.35, width=0.85, label="q(d), mean over seeds")
-        for index, row in enumerate(q):
-            axes.plot(depths, row, color=colour, lw=0.8, alpha=0.6, label="q(d), each seed" if index == 0 else None)
-        heights = [float(q[index, depth]) for index, depth in enumerate(chosen) if depth < q.shape[1]]
-        inside = [depth for depth in chosen if depth < q.shape[1]]
-        axes.plot(inside, heights, "v", color=INK, mec="white", ms=7, label="d_opt, each seed", clip_on=False)
-        axes.set_ylim(0, float(q.max()) * 1.35)
-        axes.set_xlabel("depth d (residual blocks)")
-        axes.set_ylabel("probability q(d)")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        handles, labels = axes.get_legend_handles_labels()
-        if common:
-            twin = axes.twinx()
-            twin.grid(visible=False)
-            twin.spines["right"].set_visible(True)
-            seeds = np.array([[curve[depth] for depth in common] for curve in curves])
-            blue = colour_of("grid")
-            twin.fill_between(common, seeds.min(axis=0), seeds.max(axis=0), color=blue, alpha=0.15, lw=0)
-            twin.plot(
-                common,
-                seeds.mean(axis=0),
-                "o-",
-                ms=4,
-                color=blue,
-                mec="white",
-                label="stand-alone networks (grid), test",
-            )
-            twin.axhline(own, color=GREEN, ls="--", lw=1.4, label="LDN pruned to d_opt, test")
-            twin.set_ylabel("test log-likelihood (nats)")
-            more = twin.get_legend_handles_labels()
-            handles, labels = handles + more[0], labels + more[1]
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        legend_below(figure, *paint_posterior(figure.subplots(), belief), columns=2)
 
     best = ""
-    if common:
-        means = {depth: float(np.mean([curve[depth] for curve in curves])) for depth in common}
-        top = max(means, key=lambda depth: means[depth])
-        best = f" Stand-alone networks are best at depth {top} with {plain(means[top])} nats."
+    if belief.best_fixed:
+        depth, value = belief.best_fixed
+        best = f" Stand-alone networks are best at depth {depth} with {plain(value)} nats."
     return draw(
         "posterior",
         "Which depths the one-shot network believes in",

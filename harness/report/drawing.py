@@ -1,4 +1,4 @@
-"""How every figure of the report looks, and how it becomes accessible, self-contained SVG."""
+"""How every figure looks, and how it becomes accessible, self-contained SVG."""
 
 import io
 import re
@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -15,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from harness.compare.numbers import plain
 
 WIDTH_INCHES = 5.2  # of one column of the report: text stays readable when a phone shows it at full width
+PNG_DPI = 200
 INK = "#24292f"
 MUTED = "#6e7781"
 MARKERS = "osD^vPX*"
@@ -55,18 +57,39 @@ class Drawing:
     caption: str
     description: str
     svg: str
+    width: float = WIDTH_INCHES
+    png: bytes = b""  # for places that take no SVG; drawn when asked for
+
+    @property
+    def standalone_svg(self) -> str:
+        """As a file: inside a page the size is the page's to give."""
+        found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)
+        assert found is not None
+        return self.svg.replace("<svg ", f'<svg width="{found[1]}pt" height="{found[2]}pt" ', 1) + "\n"
 
 
 def draw(
-    name: str, title: str, caption: str, description: str, height: float, paint: Callable[[Figure], None]
+    name: str,
+    title: str,
+    caption: str,
+    description: str,
+    height: float,
+    paint: Callable[[Figure], None],
+    *,
+    width: float = WIDTH_INCHES,
+    png: bool = False,
 ) -> Drawing:
-    """Runs `paint` on an empty figure of the report's width and keeps the SVG."""
+    """Runs `paint` on an empty figure of so many inches and keeps the SVG, with `png` the same as pixels too."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         paint(figure)
-        raw = io.StringIO()
+        raw, pixels = io.StringIO(), io.BytesIO()
         figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
-    return Drawing(name, title, caption, description, _embeddable(raw.getvalue(), name, title, description))
+        if png:
+            figure.set_layout_engine("none")  # it is laid out already, which takes longer than the drawing
+            figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    svg = _embeddable(raw.getvalue(), name, title, description)
+    return Drawing(name, title, caption, description, svg, width, pixels.getvalue())
 
 
 def _embeddable(svg: str, name: str, title: str, description: str) -> str:
@@ -86,6 +109,14 @@ def _embeddable(svg: str, name: str, title: str, description: str) -> str:
     return opening + texts + body.strip()
 
 
+def _tick(value: float, _: object) -> str:
+    text = plain(value, 3)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+PLAIN = FuncFormatter(_tick)  # 0.5, 20, 5,000
+
+
 def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
     """Plain numbers, no powers of ten; on a log axis a few round ones of every decade. Call it last."""
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -94,10 +125,15 @@ def seconds_axis(axes: Axes, which: str = "x", log: bool = False) -> None:
         low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
         axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 10 * low else (1.0, 2.0, 5.0)))
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value, 3).removesuffix(".0").removesuffix(".00")))
+    axis.set_major_formatter(PLAIN)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(handles)))
+def legend_below(figure: Figure, *axes: Axes, columns: int = 3) -> None:
+    """One legend for all of these axes, each label once."""
+    found: dict[str, Artist] = {}
+    for each in axes:
+        handles, labels = each.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(found.values(), list(found), loc="outside lower center", ncols=min(columns, len(found)))

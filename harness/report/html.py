@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 
 from harness import keys
 from harness.colours import colour_of
@@ -10,45 +9,31 @@ from harness.compare.measures import QUALITIES, finished_by_method
 from harness.compare.numbers import ratio_with_ends
 from harness.compare.sentences import COST_WORDS, as_said, straddles_one
 from harness.compare.values import Comparison, Pair
-from harness.compare.views import TEXT_COLUMNS, TableView, detail_tables, summary_tables
+from harness.compare.views import detail_tables, summary_tables
 from harness.records import Unit
-from harness.report.drawing import Drawing
 from harness.report.figures import all_figures
+from harness.report.page import BADGES, banner, figures, page, section, tables
 from harness.report.reproduce import reproduce
 from harness.statistics import Interval
-
-_BADGES = {"non-inferior": "good", "inferior": "bad", "inconclusive": "open"}
 
 
 def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
     """The whole page. The same records give the same bytes: there is no date in it."""
     space = units[0].plan.space
     drawings = all_figures(finished_by_method(units, comparison.reference), comparison)
-    style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     seeds = ", ".join(map(str, comparison.seeds))
     body = [
         "<header><p class=kicker>Depth search harness</p>",
         f"<h1>{escape(comparison.space)}: one {escape(comparison.reference)} run, or a search?</h1>",
         f"<p class=lead>{escape(space.description)} {len(comparison.methods)} methods, seeds {seeds}.</p></header>",
         *_verdict(comparison),
-        *_section("figures", "Figures", _figures(drawings)),
-        *_section("tables", "Tables", _tables([*summary_tables(comparison), *detail_tables(comparison)])),
-        *_section("fairness", "Fairness", _fairness(comparison)),
-        *_section("checklist", "NAS best-practice checklist", _checklist(comparison)),
-        *_section("reproduce", "How to reproduce", reproduce(units, comparison)),
+        *section("figures", "Figures", figures(drawings)),
+        *section("tables", "Tables", tables([*summary_tables(comparison), *detail_tables(comparison)])),
+        *section("fairness", "Fairness", _fairness(comparison)),
+        *section("checklist", "NAS best-practice checklist", _checklist(comparison)),
+        *section("reproduce", "How to reproduce", reproduce(units, comparison)),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # An icon inside the page: without one a browser asks its server for /favicon.ico.
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(comparison.space)} · depth search report</title>\n<style>\n{style}</style>\n</head>\n"
-        "<body>\n<main>\n" + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _section(name: str, title: str, parts: Iterable[str]) -> list[str]:
-    return [f'<section id="{name}"><h2>{escape(title)}</h2>', *parts, "</section>"]
+    return page(f"{comparison.space} · depth search report", body)
 
 
 # --- the verdict, first -------------------------------------------------------------------------------------------
@@ -58,11 +43,11 @@ def _verdict(comparison: Comparison) -> list[str]:
     parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{escape(comparison.headline)}</p>']
     if comparison.fairness:
         rules = ", ".join(item.rule for item in comparison.fairness)
-        parts.append(_banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
+        parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
     if comparison.contamination.found:
-        parts.append(_banner("Time may be contaminated", f"{'; '.join(comparison.contamination.signs)}."))
+        parts.append(banner("Time may be contaminated", f"{'; '.join(comparison.contamination.signs)}."))
     if comparison.missing:
-        parts.append(_banner("Missing", f"no result yet: {', '.join(comparison.missing)}."))
+        parts.append(banner("Missing", f"no result yet: {', '.join(comparison.missing)}."))
     if comparison.search.pairs:
         cards = [
             _card(comparison, pair, sentence)
@@ -74,14 +59,10 @@ def _verdict(comparison: Comparison) -> list[str]:
     return [*parts, "</ul></section>"]
 
 
-def _banner(title: str, text: str) -> str:
-    return f'<p class=banner role="note"><strong>{escape(title)}:</strong> {escape(text)}</p>'
-
-
 def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     lead = keys.COST_TFLOP if comparison.contamination.found else keys.COST_DEVICE_SECONDS
     badges = "".join(
-        f'<span class="badge {_BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
+        f'<span class="badge {BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
         f"{escape(m.title)}: {escape(pair.verdicts[m.key].outcome)}</span>"
         for m in QUALITIES
         if m.key in pair.verdicts
@@ -119,32 +100,6 @@ def _at_equal_quality(comparison: Comparison, baseline: str) -> str:
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------
-
-
-def _figures(drawings: Sequence[Drawing]) -> Iterable[str]:
-    yield "<div class=figures>"
-    for drawing in drawings:
-        yield f'<figure id="figure-{drawing.name}"><h3>{escape(drawing.title)}</h3>{drawing.svg}'
-        yield f"<figcaption>{escape(drawing.caption)}</figcaption></figure>"
-    yield "</div>"
-
-
-def _tables(views: Sequence[TableView]) -> Iterable[str]:
-    for view in views:
-        kinds = ["text" if column in TEXT_COLUMNS else "" for column in view.columns]
-        names = zip(view.columns, kinds, strict=True)
-        head = "".join(f'<th scope="col" class="{kind}">{escape(column)}</th>' for column, kind in names)
-        yield f"<h3>{escape(view.title)}</h3>"
-        # A table may be wider than a phone: it scrolls by itself, by keyboard too.
-        yield f'<div class=scroll tabindex=0 role="region" aria-label="{escape(view.title)}"><table>'
-        yield f"<thead><tr>{head}</tr></thead><tbody>"
-        for row in view.rows:
-            cells = "".join(
-                f'<td class="{kind} {_BADGES.get(cell.split(",")[0], "")}">{escape(cell)}</td>'
-                for cell, kind in zip(row[1:], kinds[1:], strict=True)
-            )
-            yield f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-        yield f"</tbody></table></div><p class=caption>{escape(view.caption)}</p>"
 
 
 def _fairness(comparison: Comparison) -> Iterable[str]:

@@ -20,7 +20,7 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
         f"<pre><code>{escape(space.model_dump_json(indent=2))}</code></pre></details>"
     )
     yield "<h3>Made with</h3><dl>"
-    for name, values in _made_with(units).items():
+    for name, values in made_with(units).items():
         yield f"<dt>{escape(name)}</dt><dd>{escape(', '.join(values))}</dd>"
     yield "</dl><details><summary>Hashes of every unit</summary><div class=scroll tabindex=0><table><thead><tr>"
     yield "".join(f'<th scope="col">{name}</th>' for name in ("unit", "plan", "train and validation", "test", "status"))
@@ -56,7 +56,8 @@ def method_argument(method: str, options: Mapping[str, Any]) -> str:
     return ":".join([method, *(f"{name}={value}" for name, value in options.items())])
 
 
-def _made_with(units: Sequence[Unit]) -> dict[str, list[str]]:
+def made_with(units: Sequence[Unit]) -> dict[str, list[str]]:
+    """Versions, machines and seeds; more than one value where the units differ."""
     environments = [trial.environment for unit in units for trial in unit.trials]
     readers = {
         "harness": [f"{item.harness} (code {item.code})" for item in environments],

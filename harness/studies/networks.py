@@ -1,0 +1,64 @@
+"""The trained networks of a study, from their checkpoints, and the functions they compute at every depth."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.checkpoints import CheckpointStore
+from harness.data import load_training_data
+from harness.data.splits import Array, TrainingData
+from harness.models import DepthNet, LearntDepthNet
+from harness.models.resnet import Backbone
+from harness.records import TrialConfig
+from harness.store import UnitFolder
+from harness.studies.definition import Cell
+from harness.studies.results import StudyResults
+from harness.train import best_network
+from harness.trainable import checkpoint_key
+
+CLASS = 1  # whose probability is shown
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    network: DepthNet
+    data: TrainingData
+    d_opt: int
+
+    def per_depth(self, x: Array) -> Array:
+        """p(class 1 | x) at every depth 0…D: the output block on the activations after each block. (D+1, N)"""
+        backbone = self.network.backbone
+        every_depth = Backbone(backbone.stem, list(backbone.blocks), backbone.head, n_heads=len(backbone.blocks) + 1)
+        with torch.inference_mode():
+            return _probability(every_depth(self._inputs(x)))
+
+    def marginal(self, x: Array) -> Array:
+        """p(class 1 | x) of the learnt-depth network pruned to d_opt: its depths 0…d_opt, weighted. (N,)"""
+        assert isinstance(self.network, LearntDepthNet)
+        with torch.inference_mode():
+            return _probability(self.network.pruned(self.d_opt)(self._inputs(x)))
+
+    def _inputs(self, x: Array) -> Tensor:
+        return torch.from_numpy(((x - self.data.mean) / self.data.std).astype(np.float32))
+
+
+def load_network(results: StudyResults, cell: Cell, method: str, seed: int, storage: str) -> TrainedNetwork | None:
+    """The network that a unit chose; None where it was not trained or its checkpoint is gone."""
+    unit = results.of(cell).get(seed, {}).get(method)
+    key = UnitFolder(results.out, cell.space.name, method, seed).storage_key
+    if unit is None or unit.result is None or key is None:
+        return None
+    chosen = next(trial for trial in unit.trials if trial.trial_id == unit.result.chosen_trial)
+    config = TrialConfig.of(cell.space, chosen.kind, chosen.depth, seed)
+    data = load_training_data(cell.space.data, seed)
+    with CheckpointStore(storage).fetched(checkpoint_key(key, chosen.trial_id)) as path:
+        if path is None:
+            return None
+        return TrainedNetwork(best_network(path, config, data, torch.device("cpu")), data, unit.result.d_opt)
+
+
+def _probability(log_probs: Tensor) -> Array:
+    probability: Array = log_probs[..., CLASS].exp().numpy()
+    return probability

@@ -1,0 +1,189 @@
+"""A study on one page: what the paper says, whether it held, figures, numbers, how to get them again."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import get_args
+
+from harness.compare.numbers import mean_and_spread, plain
+from harness.compare.render import escaped
+from harness.compare.views import TableView
+from harness.records import Unit
+from harness.report.drawing import Drawing
+from harness.report.page import BADGES, banner, figures, page, section, tables
+from harness.report.reproduce import made_with
+from harness.statistics import mean_interval
+from harness.studies.claims import Answer, Judgement
+from harness.studies.results import StudyResults
+from harness.studies.words import name_of
+
+# table → reading → heading
+READING_TABLES = {
+    "Depth (blocks)": {
+        "d_opt": "d_opt",
+        "d_argmax": "by argmax",
+        "d_threshold": "by threshold",
+        "d_expected": "by expectation",
+        "d_exact": "exact posterior",
+        "posterior_gap": "posterior gap (nats)",
+    },
+    "Test log-likelihood (nats)": {
+        "log_likelihood": "LDN pruned",
+        "full_log_likelihood": "LDN, all depths",
+        "expected_log_likelihood": "LDN, expected depth",
+        "deepest_log_likelihood": "deepest DDN",
+        "best_fixed_log_likelihood": "best DDN",
+    },
+    "Test accuracy": {
+        "accuracy": "LDN pruned",
+        "full_accuracy": "LDN, all depths",
+        "expected_accuracy": "LDN, expected depth",
+        "accuracy_at_d_opt_alone": "LDN, d_opt alone",
+        "deepest_accuracy": "deepest DDN",
+        "best_fixed_accuracy": "best DDN",
+    },
+    "Calibration and speed": {
+        "ece": "ECE, LDN pruned",
+        "full_ece": "ECE, LDN, all depths",
+        "deepest_ece": "ECE, deepest DDN",
+        "forward_saving": "forward time saved",
+        "blocks_saved": "blocks left out",
+    },
+}
+
+
+def build_page(
+    results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
+) -> str:
+    """The whole page. The same results give the same bytes: there is no date in it."""
+    file = results.study.file
+    body = [
+        "<header><p class=kicker>Depth search harness · study</p>",
+        f"<h1>{escape(file.title)}</h1>",
+        f"<p class=lead>Paper: {escape(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
+        *section("claims", "Did it hold?", _claims(results, judgements)),
+        *section("figures", "Figures", figures(drawings)),
+        *section("tables", "Numbers", tables(reading_tables(results))),
+        *section("reproduce", "How to reproduce", _reproduce(results, command)),
+    ]
+    return page(f"{file.name} · depth search study", body)
+
+
+def as_markdown(
+    results: StudyResults,
+    judgements: Sequence[Judgement],
+    drawings: Sequence[Drawing],
+    command: str,
+    image_folder: str = ".",
+) -> str:
+    """A section of a document; `image_folder` is where the figures lie, as seen from it."""
+    file = results.study.file
+    lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
+    reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
+    lines += [f"Paper: {escaped(file.paper)}. Scale {results.study.scale}{reduced}. {_seeds(results).capitalize()}."]
+    lines += ["", "```", command, "```", ""]
+    lines += [
+        f"- **{judgement.answer}**: {escaped(judgement.claim.says)} ({escaped(judgement.why)}; "
+        f"paper: {escaped(judgement.claim.paper)})"
+        for judgement in judgements
+    ]
+    if missing := _missing(results):
+        lines += ["", f"Missing: {escaped(missing)}."]
+    for drawing in drawings:
+        lines += ["", f"![{escaped(drawing.title)}]({image_folder}/{drawing.name}.png)", ""]
+        lines += [f"*{escaped(drawing.caption)}*"]
+    lines += ["", escaped(f"{_spent(results)} Made with {_versions(results)}."), ""]
+    return "\n".join(lines)
+
+
+def reading_tables(results: StudyResults) -> list[TableView]:
+    """Those columns that some network fills."""
+    names = [name_of(cell) for cell in results.cells]
+    counts = [str(len(results.of(cell))) for cell in results.cells]
+    views = []
+    for title, headings in READING_TABLES.items():
+        columns = {
+            heading: [_mean(list(results.readings(reading, cell).values())) for cell in results.cells]
+            for reading, heading in headings.items()
+        }
+        filled = {heading: column for heading, column in columns.items() if set(column) != {_NOTHING}}
+        if filled:
+            rows = tuple(zip(names, counts, *filled.values(), strict=True))
+            views.append(TableView(title, _SPREAD, ("networks", "seeds", *filled), rows))
+    return views
+
+
+_NOTHING = "–"
+_SPREAD = "Mean over seeds ± half of the 95 % t interval. LDN: learnt-depth network; DDN: network of a fixed depth."
+
+
+def _mean(numbers: Sequence[float]) -> str:
+    return mean_and_spread(mean_interval(numbers)) if numbers else _NOTHING
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+
+
+def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
+    answers = [judgement.answer for judgement in judgements]
+    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in get_args(Answer))
+    yield f"<p class=headline>{len(answers)} claims. {counts.capitalize()}.</p>"
+    if reduced := results.study.settings.reduced:
+        yield banner("Smaller than in the paper", f"{reduced}.")
+    if missing := _missing(results):
+        yield banner("Missing", f"{missing}.")
+    yield "<div class=cards>"
+    for judgement in judgements:
+        kind = BADGES[judgement.answer]
+        yield (
+            f'<article class=card style="--method:var(--{kind})"><h3>{escape(judgement.claim.says)}</h3>'
+            f'<p class=badges><span class="badge {kind}">{judgement.answer}</span></p>'
+            f"<p class=sentence>{escape(judgement.why)}.</p>"
+            f"<p class=sentence>Paper: {escape(judgement.claim.paper)}.</p></article>"
+        )
+    yield "</div>"
+
+
+def _reproduce(results: StudyResults, command: str) -> Iterable[str]:
+    yield f"<pre><code>{escape(command)}</code></pre><p>{escape(_spent(results))}</p><h3>Made with</h3><dl>"
+    for name, values in made_with(_units(results)).items():
+        yield f"<dt>{escape(name)}</dt><dd>{escape(', '.join(values))}</dd>"
+    yield "</dl>"
+
+
+def _units(results: StudyResults) -> list[Unit]:
+    """In the study's order, whatever the order on disk."""
+    return [
+        unit
+        for cell in results.cells
+        for _, by_method in sorted(results.of(cell).items())
+        for _, unit in sorted(by_method.items())
+    ]
+
+
+def _seeds(results: StudyResults) -> str:
+    return f"seed{'s' * (len(results.seeds) > 1)} {', '.join(map(str, results.seeds))}"
+
+
+def _missing(results: StudyResults) -> str:
+    """Networks that other cells or seeds have; "" when nothing is missing."""
+    methods = sorted({unit.plan.method for unit in _units(results)})
+    found = [
+        f"{name_of(cell)}, {method} seed {seed}"
+        for cell in results.study.cells
+        for seed in results.seeds
+        for method in methods
+        if method not in results.of(cell).get(seed, {})
+    ]
+    return "; ".join(found)
+
+
+def _spent(results: StudyResults) -> str:
+    units = _units(results)
+    seconds = sum(unit.result.cost.device_seconds for unit in units if unit.result)
+    return f"{sum(len(unit.trials) for unit in units)} networks trained in {plain(seconds)} device-seconds."
+
+
+def _versions(results: StudyResults) -> str:
+    found = made_with(_units(results))
+    names = ("harness", "Python", "torch", "Ray", "machine", "device")
+    return "; ".join(f"{name} {', '.join(found[name])}" for name in names)

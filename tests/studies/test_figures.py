@@ -1,0 +1,209 @@
+"""Figures of studies, from real tiny networks: what is drawn is what the records and the checkpoints hold."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from harness.compare.numbers import plain
+from harness.data.on_device import DeviceRows
+from harness.errors import UserError
+from harness.final import chosen_network
+from harness.models import LearntDepthNet
+from harness.studies.definition import Study, load_study
+from harness.studies.figures import draw_figures
+from harness.studies.figures.lines import cells_by_data_set, points_of, setting_of
+from harness.studies.figures.planes import depths_shown
+from harness.studies.networks import load_network
+from harness.studies.readings import READINGS
+from harness.studies.results import StudyResults
+from harness.studies.words import data_set_of, name_of
+from harness.train import predict
+from tests.studies.trained import train_study
+
+BASE: dict[str, Any] = {
+    "description": "For tests.",
+    "data": {"kind": "spirals", "n_train": 40, "n_val": 20, "n_test": 60},
+    "network": {"kind": "fc", "width": 4},
+    "depth": {"min": 0, "max": 3},
+    "posterior": {"rule": "argmax"},
+    "training": {"max_epochs": 6, "patience": 50, "eval_every": 3, "report_every": 3},
+}
+ALL = ["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
+
+
+def make_study(folder: Path, vary: dict[str, Any] | None, methods: str = "ldn", figures: list[str] = ALL) -> Study:
+    for name in ("mnist_like", "svhn_like"):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(BASE))
+    values = {
+        "title": "A study",
+        "paper": "figure 9",
+        "base": str(folder / "mnist_like.yaml"),
+        "methods": methods,
+        "figures": figures,
+        "claims": [{"says": "one & only", "paper": "9 < 10", "of": "d_opt", "at_least": 0, "at_most": 3}],
+        "scales": {"small": {"vary": vary or {}, "seeds": 2, "minutes": 1, "reduced": "all of it"}},
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump(values))
+    return load_study(str(folder / "mine.yaml"), "small")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyResults, str]:
+    """Two data sets, two depths, two seeds, learnt and fixed depth: enough to fill every kind of figure."""
+    folder = tmp_path_factory.mktemp("study")
+    bases = [str(folder / f"{name}.yaml") for name in ("mnist_like", "svhn_like")]
+    study = make_study(folder, {"base": bases, "depth.max": [1, 3]}, "ldn,deepest")
+    return train_study(study, folder / "out", folder / "checkpoints", range(2)), str(folder / "checkpoints")
+
+
+def part(results: StudyResults, *figures: str, cells: slice = slice(-2, None)) -> StudyResults:
+    """Those figures of those cells, the second data set by default: a whole study takes long to draw."""
+    study = replace(results.study, file=results.study.file.model_copy(update={"figures": figures}))
+    names = [cell.space.name for cell in study.cells[cells]]
+    return replace(results, study=study, units={name: results.units[name] for name in names})
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("posterior", ["depth d (residual blocks)", "probability q(d)", "test log-likelihood (nats)"]),
+        ("scan", ["largest depth D (blocks)", "learnt depth d_opt", "test accuracy", "LDN, all depths"]),
+        ("convergence", ["posterior gap", "peak of the exact posterior"]),
+        ("rules", ["test error", "LDN, expected", "DDN of D blocks"]),
+        ("calibration", ["predicted probability", "DDN of 3 blocks", "LDN, all depths", "top label"]),
+        ("speedup", ["forward-pass time saved (%)", "SVHN like", "left-out blocks alone"]),
+        ("maps", ["d = 0", "d = 3", "probability of class 1", "SVHN like, D = 3"]),
+        ("readout", ["SVHN like, D = 3 DDN", "SVHN like, D = 3 LDN", "d = 2"]),
+    ],
+)
+def test_every_kind_says_in_words_what_it_shows(
+    trained: tuple[StudyResults, str], kind: str, labels: list[str]
+) -> None:
+    results, storage = trained
+    [drawing] = draw_figures(part(results, kind), storage)
+    text = re.sub(r"<[^>]+>", " ", drawing.svg.split("</desc>")[1])
+    for label in labels:
+        assert label in text
+    assert drawing.name == kind
+    assert drawing.png.startswith(b"\x89PNG")
+    assert drawing.standalone_svg.startswith("<svg width=")
+    assert "nan" not in re.findall(r"[\w.]+", drawing.description)
+    assert len(drawing.caption) > 60 and drawing.title
+
+
+def test_the_same_results_give_the_same_bytes_in_the_studys_order(trained: tuple[StudyResults, str]) -> None:
+    results, storage = trained
+    asked = part(results, "speedup", "maps", cells=slice(-1, None))
+    first = draw_figures(asked, storage)
+    assert [drawing.name for drawing in first] == ["speedup", "maps"]
+    assert draw_figures(asked, storage) == first
+
+
+def test_points_are_the_readings(trained: tuple[StudyResults, str]) -> None:
+    results, _ = trained
+    groups = cells_by_data_set(results)
+    assert list(groups) == ["MNIST like", "SVHN like"]
+    deepest = groups["SVHN like"][1]
+    points = points_of(results, groups["SVHN like"], setting_of(results), "log_likelihood")
+    assert points[3.0] == [READINGS["log_likelihood"](results.of(deepest)[seed]) for seed in range(2)]
+    [drawing] = draw_figures(part(results, "scan", cells=slice(None)), "nowhere")
+    assert f"{plain(float(np.mean(points[3.0])))} at 3" in drawing.description
+    assert "MNIST like, test accuracy (%), LDN, all depths: " in drawing.description
+
+
+def test_the_best_fixed_depth_and_the_chosen_ones_are_told(tmp_path: Path) -> None:
+    study = make_study(tmp_path, None, "ldn,grid", ["posterior"])
+    results = train_study(study, tmp_path / "out", tmp_path / "checkpoints", [0])
+    [drawing] = draw_figures(results, "nowhere")
+    grid, ldn = (results.units["mnist_like"][0][method].result for method in ("grid", "ldn"))
+    assert grid and ldn
+    best = max(grid.final.per_depth_test, key=lambda each: each.measures.log_likelihood)
+    assert f"best at depth {best.depth} with" in drawing.description
+    assert f"chosen depths per seed {ldn.d_opt}," in drawing.description
+
+
+# --- networks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_network_from_its_checkpoint_computes_what_was_measured(trained: tuple[StudyResults, str]) -> None:
+    results, storage = trained
+    cell = results.cells[-1]
+    learnt, fixed = (load_network(results, cell, method, 1, storage) for method in ("ldn", "deepest"))
+    assert learnt and fixed
+    x = learnt.data.x[:7].astype(np.float64)
+    rows = DeviceRows(learnt.data.x[:7], learnt.data.y[:7], learnt.data.mean, learnt.data.std, torch.device("cpu"))
+    which = torch.arange(7)
+    own = results.units[cell.space.name][1]["ldn"]
+    assert own.result and own.trials[0].posterior
+    assert isinstance(learnt.network, LearntDepthNet)
+    assert learnt.network.posterior.log_q().exp().tolist() == pytest.approx(own.trials[0].posterior.q)
+    pruned = predict(chosen_network(learnt.network, own.result.d_opt), rows, which).exp()[:, 1]
+    assert learnt.marginal(x) == pytest.approx(pruned.numpy(), abs=1e-5)
+    # The last depth of a fixed-depth network is the network itself.
+    assert fixed.per_depth(x).shape == (4, 7)
+    assert fixed.per_depth(x)[-1] == pytest.approx(predict(fixed.network, rows, which).exp()[:, 1].numpy(), abs=1e-5)
+    # All depths of the learnt one, weighted, are the full network.
+    weighted = np.asarray(own.trials[0].posterior.q) @ learnt.per_depth(x)
+    assert weighted == pytest.approx(predict(learnt.network, rows, which).exp()[:, 1].numpy(), abs=1e-5)
+
+
+def test_a_checkpoint_that_is_gone_is_told_not_fatal(trained: tuple[StudyResults, str], tmp_path: Path) -> None:
+    results, storage = trained
+    some = tmp_path / "some"
+    shutil.copytree(storage, some)
+    lost = results.cells[0]
+    shutil.rmtree(some / lost.space.name / "ldn")
+    maps, readout = draw_figures(part(results, "maps", "readout", cells=slice(0, 4, 3)), str(some))
+    assert f"No checkpoint is left of: {name_of(lost)}." in maps.caption
+    assert f"No checkpoint is left of: {name_of(lost)} LDN." in readout.caption
+    assert "SVHN like, D = 3: d_opt" in maps.description
+    [empty] = draw_figures(part(results, "maps"), str(tmp_path / "nothing"))
+    assert "No network is left to draw" in empty.description
+    assert "no checkpoint is left to draw from" in empty.svg
+
+
+# --- what can go wrong --------------------------------------------------------------------------------------------
+
+
+def test_a_method_that_is_missing_leaves_its_part_out(trained: tuple[StudyResults, str]) -> None:
+    results, storage = trained
+    whole = part(results, "posterior", "rules", "calibration", "speedup", cells=slice(-1, None))
+    learnt = {
+        cell: {seed: {"ldn": units["ldn"]} for seed, units in by_seed.items()} for cell, by_seed in whole.units.items()
+    }
+    posterior, rules, calibration, speedup = draw_figures(replace(whole, units=learnt), storage)
+    assert "stand-alone networks are best" not in posterior.description
+    assert "DDN of D blocks: not measured" in rules.description
+    assert "not trained" in calibration.svg
+    assert "no time" in speedup.description
+
+
+def test_a_scan_needs_a_setting_that_varies(tmp_path: Path) -> None:
+    study = make_study(tmp_path, None, figures=["scan"])
+    with pytest.raises(UserError, match="scan need a setting that takes several numbers; it varies nothing"):
+        setting_of(StudyResults(study, tmp_path, {}))
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("fashion_mnist_small", "Fashion-MNIST small"),
+        ("mnist", "MNIST"),
+        ("docs/spaces/svhn_subset.yaml", "SVHN subset"),
+        ("my_own", "my own"),
+    ],
+)
+def test_data_sets_by_name(base: str, words: str) -> None:
+    assert data_set_of(base) == words
+
+
+def test_depths_shown_begin_and_end_with_the_network() -> None:
+    assert depths_shown(20, 7) == [0, 1, 3, 7, 10, 15, 20]
+    assert depths_shown(3, 7) == [0, 1, 2, 3]
