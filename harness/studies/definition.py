@@ -200,5 +200,5 @@ def _resolved(claim: Claim, file: StudyFile, scale: Scale) -> Claim:
             raise UserError(
                 f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, scale.vary)})"
             )
-    at = {key: max(scale.vary[key]) if value == LARGEST else value for key, value in claim.at.items()}  # type: ignore[type-var]
+    at = {key: max(scale.vary[key]) if value == LARGEST else value for key, value in claim.at.items()}
     return claim.model_copy(update={"at": at})
