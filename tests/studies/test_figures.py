@@ -19,13 +19,14 @@ from harness.models import LearntDepthNet
 from harness.studies.definition import Study, load_study
 from harness.studies.figures import draw_figures
 from harness.studies.figures.lines import cells_by_data_set, points_of, setting_of
-from harness.studies.figures.planes import depths_shown
-from harness.studies.networks import load_network
+from harness.studies.figures.planes import depths_shown, maps_of
+from harness.studies.networks import TrainedNetwork, load_network
 from harness.studies.readings import READINGS
 from harness.studies.results import StudyResults
 from harness.studies.words import data_set_of, name_of
 from harness.train import predict
 from tests.studies.trained import train_study
+from tests.tiny import conv_config, images, used_network
 
 BASE: dict[str, Any] = {
     "description": "For tests.",
@@ -189,6 +190,13 @@ def test_a_scan_needs_a_setting_that_varies(tmp_path: Path) -> None:
     study = make_study(tmp_path, None, figures=["scan"])
     with pytest.raises(UserError, match="scan need a setting that takes several numbers; it varies nothing"):
         setting_of(StudyResults(study, tmp_path, {}))
+
+
+def test_maps_are_of_two_inputs() -> None:
+    config = conv_config()
+    data = images()
+    with pytest.raises(UserError, match=r"two inputs; these samples have shape \(2, 8, 8\)"):
+        maps_of(TrainedNetwork(used_network(config, data), data, d_opt=1), [0])
 
 
 @pytest.mark.parametrize(

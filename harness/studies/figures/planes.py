@@ -11,6 +11,7 @@ from matplotlib.image import AxesImage
 
 from harness.colours import BLUE, VERMILION
 from harness.data.splits import Array, TrainingData
+from harness.errors import UserError
 from harness.report.drawing import INK
 from harness.studies.networks import CLASS, TrainedNetwork
 
@@ -76,7 +77,7 @@ def height_of(rows: Sequence[Row], width: float) -> float:
     """So that maps are square and fill the width."""
     columns = max((len(row.maps) for row in rows), default=1)
     side = (width - 0.6) / columns
-    return 0.9 + len(rows) * (side + 0.22)
+    return 0.8 + len(rows) * (side + 0.2)
 
 
 def _paint(axes: Axes, shown: Map, data: TrainingData) -> AxesImage:
@@ -107,6 +108,8 @@ def _paint(axes: Axes, shown: Map, data: TrainingData) -> AxesImage:
 
 
 def _plane(data: TrainingData) -> Array:
+    if data.sample_shape != (2,):
+        raise UserError(f"maps and readout draw functions of two inputs; these samples have shape {data.sample_shape}")
     side = np.linspace(-_reach(data), _reach(data), PIXELS)
     across, up = np.meshgrid(side, side)
     return np.stack([across.ravel(), up.ravel()], axis=1)
