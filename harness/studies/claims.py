@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.compare.numbers import plain, signed
+from harness.compare.numbers import MINUS, plain, signed
 from harness.statistics import Interval, mean_interval
 from harness.studies.definition import Cell, Claim
 from harness.studies.results import StudyResults
@@ -49,7 +49,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
 
 def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:
     """seed → the claim's number; seeds that lack a network it speaks of are left out."""
-    cells = [cell for cell in results.cells if cell.holds(claim.at)]
+    cells = [cell for cell in results.cells if cell.holds(claim.at) and _from_start(cell, claim)]
     values = [_less(_numbers(claim, cell, results), _reference(claim, cell, results)) for cell in cells]
     complete = set.intersection(*(set(each) for each in values)) if values else set()
     if not claim.over:
@@ -58,6 +58,10 @@ def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:
     if len(set(settings)) < 2:
         return {}
     return {seed: _fitted_change(settings, [each[seed] for each in values], claim.log) for seed in sorted(complete)}
+
+
+def _from_start(cell: Cell, claim: Claim) -> bool:
+    return not claim.over or claim.start is None or float(cell.values[claim.over]) >= claim.start
 
 
 def _numbers(claim: Claim, cell: Cell, results: StudyResults) -> dict[int, float]:
@@ -89,11 +93,14 @@ def _fitted_change(settings: Sequence[float], values: Sequence[float], log: bool
 
 def _in_words(claim: Claim, interval: Interval) -> str:
     relative = bool(claim.minus or claim.versus or claim.over)
-    number = signed(interval) if relative else _absolute(interval)
-    bounds = [f"at least {plain(claim.at_least)}"] if claim.at_least is not None else []
-    bounds += [f"at most {plain(claim.at_most)}"] if claim.at_most is not None else []
+    number = _absolute(interval)
+    if relative:
+        number = f"{interval.mean:+.4g}" if interval.low is None else signed(interval)
+    bounds = [f"at least {claim.at_least:g}"] if claim.at_least is not None else []
+    bounds += [f"at most {claim.at_most:g}"] if claim.at_most is not None else []
     few = ", no spread over seeds" if interval.n > 1 and interval.low is None else ""
-    return f"measured {number} over {interval.n} seed{'s' * (interval.n > 1)}{few}; asked for {' and '.join(bounds)}"
+    text = f"measured {number} over {interval.n} seed{'s' * (interval.n > 1)}{few}; asked for {' and '.join(bounds)}"
+    return text.replace("-", MINUS)
 
 
 def _absolute(interval: Interval) -> str:

@@ -17,6 +17,7 @@ Value = int | float | str
 FigureKind = Literal["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
 ScaleName = Literal["small", "paper"]
 LARGEST = "largest"
+NEED_AXIS = {"scan", "convergence", "rules", "speedup"}  # figures against a setting that is a number
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 
 
@@ -36,6 +37,7 @@ class Claim(Frozen):
     at: dict[str, Value] = Field(default_factory=dict)
     versus: dict[str, Value] = Field(default_factory=dict)
     over: str | None = None
+    start: float | None = None  # of `over`: cells with smaller values are left out
     log: bool = False
     at_least: float | None = None
     at_most: float | None = None
@@ -119,6 +121,12 @@ class Study:
         """Where its networks lie, below the results folder."""
         return f"{self.trained_as}-{self.scale}"
 
+    @property
+    def axis(self) -> str | None:
+        """The setting that is a number, along which figures are drawn."""
+        numbers = [key for key, values in self.settings.vary.items() if not any(isinstance(v, str) for v in values)]
+        return numbers[0] if numbers else None
+
 
 FOLDERS = (SHIPPED / "studies", Path("search_spaces") / "studies")
 
@@ -138,7 +146,13 @@ def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides:
         for values in itertools.product(*settings.vary.values())
     ]
     claims = tuple(_resolved(claim, file, settings) for claim in file.claims)
-    return Study(file, claims, scale, settings, trained.methods, trained.name, tuple(cells))
+    study = Study(file, claims, scale, settings, trained.methods, trained.name, tuple(cells))
+    if study.axis is None and (kinds := NEED_AXIS.intersection(file.figures)):
+        raise UserError(
+            f"study {file.name}: figure {min(kinds)} needs a setting that varies over numbers; "
+            f"{', '.join(keys) or 'nothing'} varies"
+        )
+    return study
 
 
 def read_study(name: str) -> StudyFile:

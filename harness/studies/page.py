@@ -29,6 +29,7 @@ READING_TABLES = {
     "Test log-likelihood (nats)": {
         "log_likelihood": "LDN pruned",
         "full_log_likelihood": "LDN, all depths",
+        "threshold_log_likelihood": "LDN, threshold",
         "expected_log_likelihood": "LDN, expected depth",
         "deepest_log_likelihood": "deepest DDN",
         "best_fixed_log_likelihood": "best DDN",
@@ -36,6 +37,7 @@ READING_TABLES = {
     "Test accuracy": {
         "accuracy": "LDN pruned",
         "full_accuracy": "LDN, all depths",
+        "threshold_accuracy": "LDN, threshold",
         "expected_accuracy": "LDN, expected depth",
         "accuracy_at_d_opt_alone": "LDN, d_opt alone",
         "deepest_accuracy": "deepest DDN",

@@ -45,8 +45,15 @@ def _best_fixed(units: Units) -> Measures:
 
 def _full(units: Units) -> Measures:
     full = _ldn(units).full
-    assert full is not None
+    if full is None:
+        raise KeyError("full")
     return full
+
+
+def _at_d_opt_alone(units: Units) -> Measures:
+    """Depth d_opt by itself, without the depths below it."""
+    alone = {each.depth: each.measures for each in _ldn(units).per_depth_test}
+    return alone[_result(units, "ldn").d_opt]
 
 
 def _saving(units: Units) -> float:
@@ -73,9 +80,11 @@ READINGS: dict[str, Callable[[Units], float]] = {
     "full_log_likelihood": lambda units: _full(units).log_likelihood,
     "full_accuracy": lambda units: _full(units).accuracy,
     "full_ece": lambda units: _full(units).ece,
+    "threshold_log_likelihood": lambda units: _ldn(units).by_rule["threshold"].log_likelihood,
+    "threshold_accuracy": lambda units: _ldn(units).by_rule["threshold"].accuracy,
     "expected_log_likelihood": lambda units: _ldn(units).by_rule["expected"].log_likelihood,
     "expected_accuracy": lambda units: _ldn(units).by_rule["expected"].accuracy,
-    "accuracy_at_d_opt_alone": lambda units: _ldn(units).per_depth_test[_result(units, "ldn").d_opt].measures.accuracy,
+    "accuracy_at_d_opt_alone": lambda units: _at_d_opt_alone(units).accuracy,
     "deepest_log_likelihood": lambda units: _deepest(units).log_likelihood,
     "deepest_accuracy": lambda units: _deepest(units).accuracy,
     "deepest_ece": lambda units: _deepest(units).ece,

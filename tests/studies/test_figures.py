@@ -187,9 +187,8 @@ def test_a_method_that_is_missing_leaves_its_part_out(trained: tuple[StudyResult
 
 
 def test_a_scan_needs_a_setting_that_varies(tmp_path: Path) -> None:
-    study = make_study(tmp_path, None, figures=["scan"])
-    with pytest.raises(UserError, match="scan need a setting that takes several numbers; it varies nothing"):
-        setting_of(StudyResults(study, tmp_path, {}))
+    with pytest.raises(UserError, match="figure scan needs a setting that varies over numbers; nothing varies"):
+        make_study(tmp_path, None, figures=["scan"])
 
 
 def test_maps_are_of_two_inputs() -> None:

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from harness.compare.numbers import plain
-from harness.errors import UserError
 from harness.report.drawing import PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, seconds_axis
 from harness.studies.definition import BASE, Cell
 from harness.studies.results import StudyResults
@@ -39,14 +38,8 @@ class Panel:
 
 def setting_of(results: StudyResults) -> str:
     """The setting along the x axis."""
-    for key, values in results.study.settings.vary.items():
-        if key != BASE and all(isinstance(value, int | float) for value in values):
-            return key
-    vary = ", ".join(results.study.settings.vary) or "nothing"
-    raise UserError(
-        f"study {results.study.name}: {' and '.join(results.study.file.figures)} need a setting that takes several "
-        f"numbers; it varies {vary}"
-    )
+    assert results.study.axis is not None, "checked when the study was loaded"
+    return results.study.axis
 
 
 def cells_by_data_set(results: StudyResults) -> dict[str, list[Cell]]:

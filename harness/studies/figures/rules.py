@@ -21,8 +21,8 @@ def _quality(axis: str, reading: str, shown: Callable[[float], float] = float) -
     fixed = Line("DDN of D blocks", f"deepest_{reading}", BLUE, "s", "--")
     full = Line("LDN, all depths", f"full_{reading}", PURPLE, "^", ":")
     return (
-        Panel(axis, (_threshold(reading), fixed), shown),
-        Panel(axis, (_threshold(reading), _expected(f"expected_{reading}"), full), shown),
+        Panel(axis, (_threshold(f"threshold_{reading}"), fixed), shown),
+        Panel(axis, (_threshold(f"threshold_{reading}"), _expected(f"expected_{reading}"), full), shown),
     )
 
 
