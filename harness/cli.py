@@ -333,7 +333,8 @@ def study(
         console.print(forecast(units, data_dir))
         return
     uri = _tracking_uri(tracking_uri, out)
-    experiment = Experiment(f"study {wanted.folder}", f"**{wanted.file.title}** ({wanted.file.paper}), scale {scale}.")
+    note = f"**{wanted.file.title}**. Paper: {wanted.file.paper}. The page with figures and verdicts: run `report`."
+    experiment = Experiment(f"study {wanted.name}-{scale}", note)
     outcome, warning = _run_and_track(units, run_options, uri, tracking_uri, experiment)
     concluded = conclude(wanted, run_options, command=shlex.join(["harness", *settings["args"]]))
     for judgement in concluded.judgements:
@@ -343,6 +344,7 @@ def study(
         from harness.tracking.writer import Tracker
 
         Tracker(uri, experiment).log_report(wanted.cells[0].space, concluded.page.read_text(encoding="utf-8"))
+        _print_view(uri, experiment.name, out)
     _say_failures(outcome)
 
 
@@ -427,13 +429,14 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
     from harness.tracking.views import links
 
     uri = _tracking_uri(tracking_uri, out)
-    spaces = _spaces_in(out, space_names)
+    studies = [] if space_names else _studies_in(out)
+    shown = [*_spaces_in(out, space_names, may_be_none=bool(studies)), *studies]
     console.print("starting MLflow's server …")
     with serving(uri, port) as address:
-        for space in spaces:
-            found = links(uri, address, space)
+        for experiment in shown:
+            found = links(uri, address, experiment)
             for name, link in found.items():
-                console.print(f"{space} · {name}: {link}", soft_wrap=True)
+                console.print(f"{experiment} · {name}: {link}", soft_wrap=True)
             if open_browser and found:
                 webbrowser.open(next(iter(found.values())))
                 open_browser = False
@@ -441,10 +444,16 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
         wait_for_interrupt()
 
 
-def _spaces_in(folder: Path, names: tuple[str, ...]) -> list[str]:
+def _studies_in(folder: Path) -> list[str]:
+    """The experiments of studies that have a page."""
+    pages = sorted(folder.glob("studies/*/*/page.html"))
+    return [f"study {page.parent.name}-{page.parents[1].name.rpartition('-')[2]}" for page in pages]
+
+
+def _spaces_in(folder: Path, names: tuple[str, ...], may_be_none: bool = False) -> list[str]:
     """The spaces asked for, or all that have results."""
     found = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/plan.json")})
-    if not found:
+    if not found and not may_be_none:
         raise UserError(f"there are no results in {folder}; `harness run quickstart` makes some")
     return [_space_key(name) for name in names] or found
 
