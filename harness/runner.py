@@ -247,7 +247,7 @@ def _ray(options: RunOptions) -> Iterator[None]:
         else:
             # "local", or Ray would join whatever cluster it finds running on this machine
             ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
         what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
         raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
     # Ray makes its token readable by everybody on the machine.
