@@ -169,6 +169,7 @@ def _fit(
         gpus=options.gpus_per_trial,
         pools=pools,
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
+        working_dir=str(Path.cwd()),
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
