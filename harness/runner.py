@@ -26,13 +26,14 @@ import ray
 from ray import tune
 
 from harness.checkpoints import CheckpointStore
-from harness.data import load_pool
+from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.doctor import answers, trial_slots
 from harness.doctor import check_resources as check_trial_fits
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.models import build_network
 from harness.node_probe import autoscaler_config
-from harness.records import Plan, SearchResult, Unit
+from harness.records import Plan, SearchResult, TrialConfig, Unit
 from harness.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.spaces import SearchSpace
 from harness.store import UnitFolder, write_atomically
@@ -119,6 +120,7 @@ def run_units(
             on_complete(unit.folder.read())
     interrupted = False
     if waiting:
+        pools = _load_pools(waiting, options.data_dir)
         storage = checkpoint_root(options)
 
         def finish(unit: UnitRun) -> None:
@@ -132,12 +134,14 @@ def run_units(
             capacity = check_resources(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
+            references = _put(pools, waiting)
+            del pools  # the object store has the rows
             for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
                 unit.folder.claim(unit.plan, options.fresh)
             done = [unit.folder.read().result for unit in units if unit not in waiting]
             cost_before = sum(result.cost.device_seconds for result in done if result)
             together = SideBySide(waiting, slots, queue, options.parallel_units, options.max_cost, finish, cost_before)
-            interrupted = _fit(together, storage, options, show or _show_nothing)
+            interrupted = _fit(together, references, storage, options, show or _show_nothing)
     results = tuple(
         result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
     )
@@ -152,19 +156,20 @@ def checkpoint_root(options: RunOptions) -> str:
 
 def _fit(
     together: SideBySide,
+    pools: Mapping[str, Any],
     storage: str,
     options: RunOptions,
     show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]],
 ) -> bool:
-    spaces = {unit.plan.space.name: unit.plan.space for unit in together.units}
     trainable = tune.with_parameters(
         run_task,
-        spaces=spaces,
+        spaces={unit.plan.space.name: unit.plan.space for unit in together.units},
         storage=storage,
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
-        pools=_pools(spaces, options.data_dir),
+        pools=pools,
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
+        working_dir=str(Path.cwd()),
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
@@ -197,16 +202,33 @@ def _fit(
     return False
 
 
-def _pools(spaces: Mapping[str, SearchSpace], data_dir: Path | None) -> dict[str, Any]:
-    """A reference into the object store for each space that has a pool; spaces with the same data share it."""
-    stored: dict[str, Any] = {}
-    for space in spaces.values():
-        data = space.data.model_dump_json()
-        if data not in stored:
-            pool = load_pool(space.data, data_dir)
-            stored[data] = ray.put(pool) if pool else None
-    pools = {name: stored[space.data.model_dump_json()] for name, space in spaces.items()}
-    return {name: reference for name, reference in pools.items() if reference}
+def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Pool | None]:
+    """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
+
+    What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
+    read and split, which depends on no seed, and whether each space's network takes them.
+    """
+    pools: dict[str, Pool | None] = {}
+    checked: dict[str, TrainingData] = {}
+    for space, seed in {unit.plan.space.name: (unit.plan.space, unit.plan.seed) for unit in units}.values():
+        key = _key(space)
+        if key not in pools:
+            pools[key] = load_pool(space.data, data_dir)
+            checked[key] = load_training_data(space.data, seed, pools[key])
+        data = checked[key]
+        build_network(TrialConfig.of(space, "ddn", 0, seed), data.sample_shape, data.n_classes)
+    return pools
+
+
+def _put(pools: Mapping[str, Pool | None], units: Sequence[UnitRun]) -> dict[str, Any]:
+    """A reference into the object store, which a node holds once, for each space that has a pool."""
+    stored = {key: ray.put(pool) for key, pool in pools.items() if pool}
+    spaces = {unit.plan.space.name: unit.plan.space for unit in units}
+    return {name: stored[_key(space)] for name, space in spaces.items() if _key(space) in stored}
+
+
+def _key(space: SearchSpace) -> str:
+    return space.data.model_dump_json()
 
 
 @contextlib.contextmanager

@@ -37,9 +37,12 @@ def run_task(
     gpus: float,
     pools: Mapping[str, Any],
     data_dir: str | None,
+    working_dir: str,
 ) -> None:
     """Tune's trainable. `config` says which space, unit, trial and task; `pools` refer into the object store."""
     began, before = time.perf_counter(), time.process_time()
+    if Path(working_dir).is_dir():
+        os.chdir(working_dir)  # Tune stands in a folder of the trial's own; a relative data.path is from the user's
     if gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a trial that was given no GPU must not touch one
 

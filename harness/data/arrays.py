@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from harness.data.folders import own_path
-from harness.data.memory import check_fits
+from harness.data.memory import check_fits, too_large
 from harness.data.npz import Header, names, read_array, read_headers
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes, stratified_subset
@@ -32,7 +32,16 @@ def _load(settings: ArraysData, data_dir: Path | None) -> tuple[Pool, LabelledSe
     path = own_path(settings.path, data_dir)
     headers = read_headers(path)
     parts = _check_headers(path, headers)
-    x, y, n_classes = _read_parts(path, headers, parts)
+    needed = _needed_bytes([headers[f"x_{part}"] for part in parts])
+    check_fits(needed, str(path))
+    try:
+        return _read(settings, path, parts)
+    except MemoryError:
+        raise too_large(needed, str(path)) from None
+
+
+def _read(settings: ArraysData, path: Path, parts: list[str]) -> tuple[Pool, LabelledSet]:
+    x, y, n_classes = _read_parts(path, parts)
     check_class_sizes(y["train"], 1 + ("val" not in y) + ("test" not in y), f"y_train of {path}")
     if "test" not in y:
         kept, aside = stratified_rows(y["train"], settings.test_fraction, numpy_generator(0, "test"))
@@ -74,7 +83,6 @@ def _check_headers(path: Path, headers: dict[str, Header]) -> list[str]:
             faults += _shape_faults(part, headers[f"x_{part}"], headers[f"y_{part}"], headers.get("x_train"))
     if faults:
         raise UserError(f"{path}: {'; '.join(faults)}")
-    _check_memory(path, headers, parts)
     return parts
 
 
@@ -99,28 +107,26 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
     return faults
 
 
-def _check_memory(path: Path, headers: dict[str, Header], parts: list[str]) -> None:
-    """Peak: all rows as they are kept, plus what lives for a moment: a stored array, or the pool while it is cut."""
-    stored = [headers[f"x_{part}"] for part in parts]
+def _needed_bytes(stored: list[Header]) -> int:
+    """At the peak: all rows as they are kept, plus what lives for a moment.
+
+    That is an array as it is stored, or the rows once more: while they are cut, or while the object store copies them.
+    """
     target = np.dtype(np.float32 if len(stored[0].shape) == 2 else np.uint8)
     kept = sum(header.size for header in stored) * target.itemsize
-    converted = [header.nbytes for header in stored if header.dtype != target]
-    pool_copy = 0 if parts == ["train", "test"] else kept
-    check_fits(kept + max([pool_copy, *converted]), str(path))
+    return kept + max([kept, *(header.nbytes for header in stored if header.dtype != target)])
 
 
 # --- contents -----------------------------------------------------------------------------------------------------
 
 
-def _read_parts(
-    path: Path, headers: dict[str, Header], parts: list[str]
-) -> tuple[dict[str, Array], dict[str, Array], int]:
+def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[str, Array], int]:
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
     classes: Array = np.empty(0)
     scale = 1.0
     for part in parts:  # train first: its labels name the classes, its range decides how float images are read
-        inputs, labels = (read_array(path, f"{axis}_{part}", headers[f"{axis}_{part}"]) for axis in "xy")
+        inputs, labels = (read_array(path, f"{axis}_{part}") for axis in "xy")
         where = f"{path}: x_{part}"
         if part == "train":
             classes = np.unique(labels)

@@ -92,7 +92,7 @@ def _cached_images(listing: _Listing, size: int) -> Array:
     """uint8 `(n, size, size, 1 or 3)`; decoded only when a file, a time stamp or the size changed."""
     cached = cache_dir() / "image_folders" / f"{listing.root.name}-{_key(listing, size)}.npy"
     try:
-        x: Array = np.load(cached, allow_pickle=False)
+        x: Array = np.load(cached, mmap_mode="r", allow_pickle=False)  # only the rows that are taken come into memory
         if x.dtype == np.uint8 and x.shape[:3] == (len(listing.files), size, size):
             return x
     except (OSError, ValueError, EOFError):

@@ -129,21 +129,22 @@ def _network_timeout() -> Iterator[None]:
 
 def _read(settings: TorchvisionData, root: Path, *, train: bool) -> tuple[Array, Array]:
     """uint8 images `(n, height, width, channels)` and labels 0…9 of one part, cut to the size asked for."""
+    where = f"the {settings.kind} {'training' if train else 'test'} files in {root}"
     try:
         dataset = _open(settings.kind, root, train, download=False)
     except (RuntimeError, OSError, ValueError, TypeError, KeyError, AssertionError, NotImplementedError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        part = "training" if train else "test"
-        raise UserError(
-            f"the {settings.kind} {part} files in {root} must be whole; reading them failed: {reason}"
-        ) from None
+        raise UserError(f"{where} must be whole; reading them failed: {reason}") from None
     x = np.asarray(dataset.data)
     y = np.asarray(dataset.labels if settings.kind == "svhn" else dataset.targets, dtype=np.int64)
     if settings.kind == "svhn":
         x = x.transpose(0, 2, 3, 1)  # torchvision has the channels first here
     elif x.ndim == 3:
         x = x[..., None]
-    check_rows(x, y, _N_CLASSES)
+    try:
+        check_rows(x, y, _N_CLASSES)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     n, name = (settings.n_train, "n_train") if train else (settings.n_test, "n_test")
     if n is not None:
         rows = stratified_subset(y, n, name)

@@ -1,6 +1,7 @@
 """How much memory an array would need against what is there, asked before the first byte is loaded."""
 
 import os
+import resource
 from pathlib import Path
 
 from harness.errors import UserError
@@ -20,8 +21,8 @@ def too_large(needed: int, what: str, instead: str = "the system refused it") ->
 
 
 def available_bytes() -> int | None:
-    """Memory this process may still take: the machine's or, in a container, what its limit leaves; None if unknown."""
-    known = [free for free in (_machine(), _container()) if free is not None]
+    """Memory this process may still take: the least of what the machine and each limit leave; None if unknown."""
+    known = [free for free in (_machine(), _container(), _process()) if free is not None]
     return min(known) if known else None
 
 
@@ -48,6 +49,18 @@ def _container() -> int | None:
         except (OSError, ValueError):  # no such file, or "max": no limit
             continue
     return None
+
+
+def _process() -> int | None:
+    """Of address space under `ulimit -v`, as batch systems set it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        taken = 0  # not Linux
+    return max(0, limit - taken)
 
 
 def _gib(size: int) -> str:

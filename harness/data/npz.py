@@ -11,7 +11,6 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from harness.data.memory import too_large
 from harness.data.splits import Array
 from harness.errors import UserError
 
@@ -55,13 +54,11 @@ def read_headers(path: Path) -> dict[str, Header]:
         ) from None
 
 
-def read_array(path: Path, name: str, header: Header) -> Array:
-    """One array, never unpickling; `header` is what it was announced as."""
+def read_array(path: Path, name: str) -> Array:
+    """One array, never unpickling."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             array: Array = archive[name]
-    except MemoryError:
-        raise too_large(header.nbytes, f"{name} of {path}") from None
     except _BROKEN as error:
         raise UserError(f"{path}: {name} must be a whole array; reading it failed: {error}") from None
     return array

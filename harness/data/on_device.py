@@ -1,4 +1,4 @@
-"""Rows on the device: moved there once, normalised when a batch is taken."""
+"""Batches of rows on the device. The pool stays what it is, an array in shared memory; batches of it are normalised."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ EVAL_BATCH = 2048
 
 
 class DeviceRows:
-    """`x`, `y` of one pool on the device. uint8 images stay uint8, so that a pool in shared memory is never copied."""
+    """`x`, `y` of one pool. On the CPU `x` is the given array itself, so that all trials of a node hold it once."""
 
     def __init__(self, x: Array, y: Array, mean: Array, std: Array, device: torch.device) -> None:
         self.device = device
@@ -20,27 +20,26 @@ class DeviceRows:
             # Ray's shared arrays are read-only, which torch warns about; nothing here writes to them.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             rows, labels = torch.from_numpy(x), torch.from_numpy(y)
-        self._mean, self._std = (torch.from_numpy(v).to(device) for v in (mean, std))
         self._images = rows.dim() == 4
-        if not self._images:
-            rows = (rows.to(device) - self._mean) / self._std
-        elif device.type == "cuda":
+        shape = (-1, 1, 1) if self._images else (-1,)
+        self._mean, self._std = (torch.from_numpy(v).reshape(shape).to(device) for v in (mean, std))
+        if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            # Leave half of the memory to the network; a larger pool stays pinned and travels batch by batch.
-            rows = rows.to(device) if rows.nbytes < free // 2 else rows.pin_memory()
+            # Leave half of the memory to the network; a larger pool stays where it is and travels batch by batch.
+            if rows.nbytes < free // 2:
+                rows = rows.to(device)
         self._x = rows
         self.y = labels.to(device)
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as the network wants them and their labels, for the given row numbers (on the device)."""
-        return self.inputs(self._x[rows.to(self._x.device)]), self.y[rows]
-
-    def inputs(self, x: Tensor) -> Tensor:
-        if not self._images:
-            return x
-        # (N, H, W, C) in memory, seen as (N, C, H, W): `channels_last` without a copy
-        x = x.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
-        return (x.float() - self._mean[:, None, None]) / self._std[:, None, None]
+        x = self._x[rows.to(self._x.device)]
+        if x.device.type != self.device.type:
+            x = x.pin_memory().to(self.device, non_blocking=True)
+        if self._images:
+            # (N, H, W, C) in memory, seen as (N, C, H, W): `channels_last` without a copy
+            x = x.permute(0, 3, 1, 2).float()
+        return (x - self._mean) / self._std, self.y[rows]
 
     def chunks(self, rows: Tensor, size: int = EVAL_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
         """Large batches in row order, for evaluation."""

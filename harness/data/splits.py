@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from harness.errors import UserError
 
 Array = NDArray[Any]
+
+_CHUNK_VALUES: Final = 2**20  # read at a time, so that no trial makes a float64 copy of the whole pool
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,10 @@ def check_rows(x: Array, y: Array, n_classes: int) -> None:
 def statistics_of(x: Array, rows: Array) -> tuple[Array, Array]:
     """Mean and standard deviation over the given rows, per feature or per channel; a constant one keeps std 1."""
     axes = tuple(range(x.ndim - 1))
-    # Chunks keep the float64 copies of a large uint8 pool small.
     count, total, square = 0, np.zeros(x.shape[-1]), np.zeros(x.shape[-1])
-    for chunk in np.array_split(rows, max(1, len(rows) // 8192)):
-        values = x[chunk].astype(np.float64)
+    size = max(1, _CHUNK_VALUES // x[0].size)
+    for start in range(0, len(rows), size):
+        values = x[rows[start : start + size]].astype(np.float64)
         count += values.size // x.shape[-1]
         total += values.sum(axis=axes)
         square += np.square(values).sum(axis=axes)

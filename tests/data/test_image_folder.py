@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from harness.data import image_folder, memory
 from harness.errors import UserError
 from harness.spaces import ImageFolderData
+from harness.trial import run_one
+from tests.tiny import CONV, config
 
 from .tiny_files import pixels
 
@@ -82,6 +85,18 @@ def test_decoded_once_until_a_file_or_the_size_changes(folder: Path, monkeypatch
     os.utime(folder / "ant" / "new.png", ns=(1, 1))
     image_folder.load_pool(settings(folder), None)
     assert len(decoded) == 4
+
+
+def test_nothing_is_decoded_while_a_trial_trains_and_is_tested(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image_folder.load_pool(settings(folder), None)
+
+    def opened(*args: Any) -> None:
+        raise AssertionError("an image was opened")
+
+    monkeypatch.setattr(Image, "open", opened)
+    trial = config("ldn", 1, data=settings(folder).model_dump(), network=CONV, max_epochs=2)
+    report = run_one(trial, device=torch.device("cpu"), test=True)
+    assert report.record.cost.epochs == 2 and report.test is not None and report.test.n_test == 3
 
 
 def test_a_damaged_cache_is_decoded_again(folder: Path, tmp_path: Path) -> None:

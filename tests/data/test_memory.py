@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,18 @@ def test_a_container_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "memory.max").write_text("max\n")
     unlimited = memory.available_bytes()
     assert unlimited is not None and unlimited > 2_000_000
+
+
+def test_a_limit_of_address_space_counts_less_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_machine", lambda: None)
+    monkeypatch.setattr(memory, "_container", lambda: None)
+    limit = 2**45
+    for soft, expected in ((resource.RLIM_INFINITY, None), (1, 0)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert memory.available_bytes() == expected
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    left = memory.available_bytes()
+    assert left is not None and limit - 2**42 < left < limit
 
 
 def test_the_message_names_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

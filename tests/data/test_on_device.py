@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.on_device import mini_batches, on_device
+from harness.data.splits import TrainingData
 from tests.tiny import config, images, spirals
 
 CPU = torch.device("cpu")
@@ -53,6 +56,21 @@ def test_images_come_as_channels_first_and_normalised() -> None:
     np.testing.assert_allclose(x.numpy(), expected.transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-6)
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert data.sample_shape == tuple(x.shape[1:])
+
+
+@pytest.mark.parametrize("data", [images(), spirals(config())], ids=["images", "vectors"])
+def test_rows_are_the_pool_itself_and_no_copy(data: TrainingData) -> None:
+    """Every trial of a node has the same array in shared memory, which is read-only."""
+    data.x.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows, train_rows, _ = on_device(data, CPU)
+    before, _ = rows.take(train_rows[:1])
+    data.x.flags.writeable = True
+    data.x[data.train_rows[0]] += 1
+    after, _ = rows.take(train_rows[:1])
+    expected = np.broadcast_to((1 / data.std).reshape(-1, *[1] * (after.dim() - 2)), after.shape[1:])
+    np.testing.assert_allclose((after - before)[0].numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_chunks_keep_the_order() -> None:

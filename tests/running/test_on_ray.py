@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import ray
 
@@ -107,6 +108,16 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
     starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
     assert len(starts) == 2
     assert result.d_opt != 2
+
+
+def test_a_relative_path_of_ones_own_data_is_found_by_the_final_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers stand elsewhere than the user does, and open the test set themselves."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("own.npz", x_train=np.random.default_rng(0).normal(size=(90, 2)), y_train=np.arange(90) % 3)
+    outcome = searches(tmp_path / "out", "ldn", "data={kind: arrays, path: own.npz}")
+    assert outcome.failures == {} and outcome.results[0].final.n_test == 18
 
 
 @pytest.mark.parametrize("gpus", [1.0, 0.25])
