@@ -550,21 +550,24 @@ def check(method: str, space_name: str) -> None:
 @click.option("--cpus-per-trial", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
 @click.option("--gpus-per-trial", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @tracking_option
-def doctor(cluster_file: Path | None, tracking_uri: str | None, **asked: Any) -> None:
-    """Check a running cluster, or a cluster file before `ray up`; every problem with its remedy."""
+def doctor(cluster_file: Path | None, address: str | None, storage: str | None, **asked: Any) -> None:
+    """Check a running cluster; or, before `ray up`, a cluster file and this machine. Problems come with a remedy."""
+    if cluster_file and (address or storage):
+        raise UserError("a cluster file is checked before its cluster runs; give either it, or --address and --storage")
     if cluster_file:
         from harness.cluster_file import check_cluster_file
+        from harness.launch import check_launch
 
-        checks = check_cluster_file(cluster_file)
+        checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
     else:
         from harness.doctor import doctor as examine
 
-        checks = examine(tracking_uri=tracking_uri, **asked)
+        checks = examine(address or "auto", storage, **asked)
     for each in checks:
-        remedy = "" if each.ok else f"; {each.remedy}"
-        click.echo(f"{'ok' if each.ok else 'NO':<5} {each.name:<15} {each.detail}{remedy}")
-    if not all(each.ok for each in checks):
-        sys.exit(1)
+        mark = "ok" if each.ok else "NO" if each.fatal else "warn"
+        click.echo(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
+    if any(each.fatal and not each.ok for each in checks):
+        sys.exit(2)
 
 
 @commands.command(name="list")

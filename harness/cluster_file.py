@@ -53,9 +53,12 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise UserError(f"a cluster file must be valid YAML, {path} is not: {where}{problem}") from None
+        raise UserError(f"a cluster file must be valid YAML, {path} is not; correct {where}{problem}") from None
     if not isinstance(config, dict):
-        raise UserError(f"a cluster file must be a mapping with `cluster_name` and `provider`, {path} is not")
+        raise UserError(
+            f"a cluster file must be a mapping with `cluster_name` and `provider`, {path} is not; start from "
+            "ray_cluster.yaml"
+        )
     provider = config.get("provider")
     kind = provider.get("type") if isinstance(provider, dict) else None
     if kind not in _PROVIDER_KEYS:

@@ -17,7 +17,7 @@ from harness.node_probe import NodeReport, ask_nodes, autoscaler_config, share_t
 
 
 def doctor(
-    address: str | None, storage: str | None, tracking_uri: str | None, gpus_per_trial: float, cpus_per_trial: float
+    address: str, storage: str | None, tracking_uri: str | None, gpus_per_trial: float, cpus_per_trial: float
 ) -> list[Check]:
     """The preflight of a run, on the Ray at `address` or on the one this process is connected to."""
     import ray
@@ -40,25 +40,28 @@ def doctor(
 
 
 @contextlib.contextmanager
-def _connected(address: str | None) -> Iterator[None]:
+def _connected(address: str) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
         yield
         return
-    where = address or "this machine"
     silent = UserError(
-        f"a Ray must run at the address given, none answers at {where}; start one (`ray up`, `ray start --head`)"
+        f"a Ray must run at the address given, none answers at {address}; start one (`ray up`, `ray start --head`)"
     )
     if not answers(address):
         raise silent
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="harness-doctor")
-    except ConnectionError:
-        raise silent from None
-    except (RuntimeError, ValueError) as error:  # another Ray or Python version, a wrong token
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
+        if "Could not find any running Ray" in str(error):
+            raise silent from None
+        # Another Ray or Python; no token here; or a wrong one, of which Ray says only that it could not connect.
         reason = " ".join(str(error).split())
-        raise UserError(f"Ray at {where} refuses this process: {reason}") from None
+        raise UserError(
+            f"Ray at {address} refuses this process: {reason}; use the Ray, the Python and the ~/.ray/auth_token of "
+            "the cluster, and export RAY_AUTH_MODE=token"
+        ) from None
     try:
         yield
     finally:

@@ -58,7 +58,7 @@ def check_ports(ports: Mapping[int, str]) -> Check:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 busy.append(f"port {port} for {page} is taken on this machine")
-    remedy = "end what listens there, or tunnel from another port: `ray dashboard --port 8266 …`"
+    remedy = "end what listens there, or open the tunnel on another one with --port"
     return verdict("tunnel ports", busy, "free", remedy)
 
 

@@ -1,6 +1,7 @@
 """Runs units side by side on Ray Tune: the only caller of `tune.Tuner`."""
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -279,7 +280,13 @@ def _ray(options: RunOptions) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
+        # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
+        gc.disable()
+        try:
+            ray.shutdown()
+        finally:
+            gc.enable()
 
 
 def check_resources(options: RunOptions) -> int:

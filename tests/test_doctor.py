@@ -1,6 +1,8 @@
 """The preflight: its rules on made-up clusters, and once on two simulated nodes."""
 
 import http.server
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.checks import Check
+from harness.cli import main
 from harness.doctor import check_nodes, check_resources, check_storage, check_tracking, check_versions, doctor
 from harness.errors import UserError
 from harness.node_probe import NodeReport
@@ -133,23 +136,50 @@ def test_no_ray_is_one_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_two_simulated_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A head with a CPU and a node with a CPU and two logical GPUs."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        cluster.add_node(num_cpus=1, num_gpus=2)
-        readonly = tmp_path / "a_file"
-        readonly.write_text("a storage folder cannot be made here")
-        good = {c.name: c for c in doctor(cluster.address, str(tmp_path / "s"), None, 0.5, 0.25)}
-        assert all(check.ok for check in good.values()), good
-        assert "written and read by 2 nodes" in good["storage"].detail
-        assert "0.5 GPU and 0.25 CPU per trial: 4 at once" in good["resources"].detail
-        assert list((tmp_path / "s").iterdir()) == [], "the tokens were not removed"
-        bad = {c.name: c for c in doctor(cluster.address, str(readonly), None, 4, 1)}
-        assert not bad["storage"].ok and "cannot write" in bad["storage"].detail
-        assert not bad["resources"].ok and "largest now: 2 GPU, 1 CPU" in bad["resources"].detail
+        made.add_node(num_cpus=1, num_gpus=2)
+        yield made
     finally:
-        cluster.shutdown()
+        made.shutdown()
+
+
+@pytest.mark.slow
+def test_two_simulated_nodes(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*options: str) -> str:
+        """What the command says; it ends with 2 and leaves nothing behind."""
+        out = tmp_path / "results"
+        with pytest.raises(SystemExit, match="2"):
+            main(["run", "quickstart", "--address", cluster.address, "--out", str(out), *options])
+        assert not out.exists()
+        [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        return line
+
+    good = {c.name: c for c in doctor(cluster.address, str(tmp_path / "s"), None, 0.5, 0.25)}
+    assert all(check.ok for check in good.values()), good
+    assert "written and read by 2 nodes" in good["storage"].detail
+    assert "0.5 GPU and 0.25 CPU per trial: 4 at once" in good["resources"].detail
+    assert list((tmp_path / "s").iterdir()) == [], "the tokens were not removed"
+
+    # That nodes do not see each other's storage needs machines of their own: tests/cluster.
+    readonly = tmp_path / "a_file"
+    readonly.write_text("a storage folder cannot be made here")
+    assert "cannot write" in refused("--storage", str(readonly))
+    never = refused("--gpus-per-trial", "4")
+    assert "no machine ever has that (largest now: 2 GPU, 1 CPU); lower --gpus-per-trial" in never
+
+    # A node whose Ray really differs does not join. Here the node is real and gives the answers; the difference is
+    # planted: the metadata of another Ray comes first on its path.
+    metadata = tmp_path / "older" / "ray-2.59.0.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: ray\nVersion: 2.59.0\n")
+    path = os.pathsep.join([str(tmp_path / "older"), *sys.path])
+    cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": path})
+    mixed = refused()
+    assert "versions: ray: 2.59.0 on " in mixed and mixed.endswith("pip install -c constraints.txt .")

@@ -5,20 +5,71 @@ from pathlib import Path
 
 import pytest
 
+from harness import launch
 from harness.checks import Check
-from harness.launch import check_account, check_launch, check_ports
+from harness.cli import main
+from harness.launch import check_launch, check_ports
 
-LOCAL_FILE = Path(__file__).parent.parent / "ray_cluster_local.yaml"
+ROOT = Path(__file__).parent.parent
+AWS_FILE, LOCAL_FILE = ROOT / "ray_cluster.yaml", ROOT / "ray_cluster_local.yaml"
 
 
-def test_no_credentials_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of somebody who has a token and no AWS account; both tunnel ports are free."""
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("secret")
+    token.chmod(0o600)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or botocore asks the network
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    (check,) = check_account({"provider": {"type": "aws", "region": "us-west-2"}})
-    assert not check.ok and check.detail == "no AWS credentials on this machine" and "aws configure" in check.remedy
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setattr(launch, "TUNNEL_PORTS", {})  # a Ray may be running on this machine
+    return tmp_path
+
+
+def doctor(home: Path, shipped: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    """Exit code and bad lines of `harness doctor` on the shipped file, with all values filled in."""
+    text = shipped.read_text()
+    for number in range(text.count("EDIT-ME")):
+        text = text.replace("EDIT-ME", f"value{number}", 1)
+    (home / shipped.name).write_text(text)
+    with pytest.raises(SystemExit) as exit_:
+        main(["doctor", str(home / shipped.name)])
+    lines = capsys.readouterr().out.splitlines()
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code, [line for line in lines if not line.startswith("ok ")]
+
+
+def test_a_machine_that_is_ready(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(ready, LOCAL_FILE, capsys) == (0, [])
+
+
+def test_no_credentials_is_one_sentence(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, [line] = doctor(ready, AWS_FILE, capsys)
+    assert code == 2
+    assert "no AWS credentials on this machine; run `aws configure`, or set AWS_ACCESS_KEY_ID" in line
+
+
+def test_busy_dashboard_port_is_one_sentence(
+    ready: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(launch, "TUNNEL_PORTS", {port: "the dashboard"})
+        code, [line] = doctor(ready, LOCAL_FILE, capsys)
+        assert code == 2 and f"port {port} for the dashboard is taken on this machine; end what listens there" in line
+    assert check_ports({port: "the dashboard"}).ok
+
+
+def test_a_cluster_file_and_a_cluster_are_two_questions(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["doctor", str(LOCAL_FILE), "--storage", "/nfs"])
+    assert "give either it, or --address" in capsys.readouterr().err
 
 
 def test_token_file_must_be_there_private_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,13 +88,3 @@ def test_token_file_must_be_there_private_and_used(tmp_path: Path, monkeypatch: 
     assert now().ok
     monkeypatch.delenv("RAY_AUTH_MODE")
     assert not now().ok and now().remedy == "export RAY_AUTH_MODE=token"
-
-
-def test_busy_port_is_one_sentence() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        check = check_ports({port: "the dashboard"})
-        assert not check.ok and check.detail == f"port {port} for the dashboard is taken on this machine"
-    assert check_ports({port: "the dashboard"}).ok
