@@ -8,7 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.colours import GREEN, colour_of
+from harness.compare.numbers import plain
 from harness.report.drawing import INK
+
+WINDOW = 4.0  # nats below the best
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,25 @@ def _paint_fixed(axes: Axes, belief: DepthBelief) -> Axes:
     depths = sorted(belief.fixed)
     seeds = [belief.fixed[depth] for depth in depths]
     blue = colour_of("grid")
-    lows, highs = [min(each) for each in seeds], [max(each) for each in seeds]
+    means = np.array([float(np.mean(each)) for each in seeds])
+    floor = _floor([*(value for each in seeds for value in each), belief.pruned])
+    lows, highs = [max(min(each), floor) for each in seeds], [max(*each, floor) for each in seeds]
     twin.fill_between(depths, lows, highs, color=blue, alpha=0.15, lw=0)
-    means = [float(np.mean(each)) for each in seeds]
     size = 4 if len(depths) <= 25 else 3
-    twin.plot(depths, means, "o-", ms=size, color=blue, mec="white", mew=0.5, label="stand-alone networks, test")
+    shown = np.maximum(means, floor)
+    twin.plot(depths, shown, "o-", ms=size, color=blue, mec="white", mew=0.5, label="stand-alone networks, test")
+    for depth, mean in zip(depths, means, strict=True):
+        if mean < floor:  # one network that fell apart must not flatten all the others
+            twin.annotate(
+                plain(mean), (depth, floor), (0, -3), textcoords="offset points", ha="center", va="top", color=blue
+            )
     twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label="LDN pruned to d_opt, test")
     twin.margins(y=0.12)
     twin.set_ylabel("test log-likelihood (nats)")
     return twin
+
+
+def _floor(values: Sequence[float]) -> float:
+    """The lowest value that is drawn in its place: others lie more than WINDOW below the best."""
+    best = max(values)
+    return min(value for value in values if value >= best - WINDOW)
