@@ -1,7 +1,7 @@
 """`ray up` for real, on three simulated hosts: token, job, a host lost in mid-run, tear-down."""
 
-import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -12,24 +12,31 @@ from typing import Any
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 
+import harness
+from harness import keys
+from harness.store import read_units
 from tests.cluster import rig
-from tests.cluster.standin_job import UNITS
+from tests.running.results import ledger
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(rig.missing() is not None, reason=rig.missing() or "")]
 
 ROOT = Path(__file__).parent.parent.parent
 STOP = "ray_cluster_local_stop.sh"
 MOUNTED = ("harness", "search_spaces", "pyproject.toml", "README.md", "constraints.txt", STOP)
-ENV = {"RAY_UP_enable_autoscaler_v2": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+HOME = "/root/me"  # on the laptop: not the home of the hosts, so that a `~` that the wrong shell reads is noticed
+REPO = f"{HOME}/repo"
+ENV = {"HOME": HOME, "PYTHONPATH": REPO, "RAY_AUTH_MODE": "token"}
+ENV |= {"RAY_UP_enable_autoscaler_v2": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 FILE = "ray_cluster_local.yaml"
+VERSION = f"{harness.__version__}+lab"  # of the copy that `ray up` mounts: what runs on the hosts is that copy
 LONG = 600  # seconds; only a broken run, or a very busy machine, comes near it
-TUNNEL = "http://127.0.0.1:8265"
-
-
-def job_command(shared: Path) -> str:
-    """What is submitted; the ONE place to put `harness run …` in."""
-    return f"python {shared}/standin_job.py {shared}"
+TUNNEL, MLFLOW = "http://127.0.0.1:8265", "http://127.0.0.1:5000"
+METHODS = ("ldn", "grid")
+CPUS = (os.cpu_count() or 1) / 2 + 0.5  # more than half of a host's: it holds one trial, with half of the threads
+SETTINGS = ("depth.max=2", "training.max_epochs=6000", "training.patience=6000", "training.report_every=100")
+SMALL = f"--methods {','.join(METHODS)} --cpus-per-trial {CPUS} " + " ".join(f"--set {each}" for each in SETTINGS)
 
 
 @pytest.fixture
@@ -56,97 +63,156 @@ def filled_in(lab: rig.Lab) -> dict[str, Any]:
     ]
     swap = {
         make: f"ln -sfn {sys.prefix} ~/depth-search-venv",
-        install: "test -f ~/depth-search-harness/pyproject.toml && test -f ~/depth-search-harness/constraints.txt",
+        install: f"test -f ~/depth-search-harness/constraints.txt || ({install})",  # the doctor reads it
     }
     config["setup_commands"] = [swap.get(command, command) for command in config["setup_commands"]]
     config["setup_commands"].append("echo 'export PYTHONPATH=$HOME/depth-search-harness' >> ~/.depth_search_env")
     return config
 
 
-def clone(lab: rig.Lab, laptop: rig.Host) -> None:
+def clone(lab: rig.Lab, laptop: rig.Host) -> Path:
     """The user's copy of the repository, as `ray up` finds it."""
-    repo = laptop.home / "repo"
-    repo.mkdir()
+    repo = laptop.home / Path(REPO).relative_to("/root")
+    repo.mkdir(parents=True)
     for name in MOUNTED:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, repo / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, repo / name)
+    (repo / "harness" / "__init__.py").write_text(f'__version__ = "{VERSION}"\n')
     (repo / FILE).write_text(yaml.safe_dump(filled_in(lab)))
+    return repo
 
 
-def on(host: str, shared: Path) -> list[str]:
-    """The units that an attempt on this host was made at."""
-    return [path.name for path in (shared / "attempts").glob(f"*-{host}-*")]
+def in_the_middle(results: Path, checkpoints: Path) -> list[tuple[str, str]]:
+    """Trials that train, have left a checkpoint and have not ended."""
+    found = []
+    for method in METHODS:
+        events = ledger(results, method)
+        reported = {event["trial"] for event in events if "progress" in event.get("payload", {})}
+        for trial in sorted(reported - {event["trial"] for event in events if event["event"] == "end"}):
+            if list(checkpoints.glob(f"{method}/seed-0/*/{trial}.pt")):
+                found.append((method, trial))
+    return found
 
 
 def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     head, worker1, worker2 = (lab.add(name) for name in ("head", "worker1", "worker2"))
     laptop = lab.add("laptop", sshd=False)
-    clone(lab, laptop)
-    shutil.copy(Path(__file__).with_name("standin_job.py"), lab.shared)
+    repo = clone(lab, laptop)
     path = f"PATH={Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
 
-    def at_home(command: str, *, timeout: float = LONG, check: bool = True, **env: str) -> str:
-        done = laptop.run(f"cd /root/repo && {path} && {command}", timeout=timeout, check=check, **{**ENV, **env})
+    def at_home(command: str, *, check: bool = True, **env: str) -> str:
+        done = laptop.run(f"cd {REPO} && {path} && {command}", timeout=LONG, check=check, **{**ENV, **env})
         return f"exit {done.returncode}\n{done.stdout}{done.stderr}"
 
+    def on_head(command: str) -> str:
+        return at_home(f"ray exec {FILE} {shlex.quote(command)}")
+
     at_home("ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token")
+    assert "NO " not in at_home(f"harness doctor {FILE}")
     at_home(f"ray up -y --no-config-cache {FILE}")
     for host in (worker1, worker2):
         rig.wait_until(
             f"Ray on {host.name}", lambda host=host: any("raylet" in line for line in host.processes()), LONG
         )
-    nodes = f"ray exec {FILE} 'ray list nodes --format json --filter state=ALIVE' 2> /dev/null"
-    rig.wait_until("three nodes", lambda: at_home(nodes).count('"node_id"') == 3, LONG)
+    nodes = "ray list nodes --format json --filter state=ALIVE 2> /dev/null"
+    rig.wait_until("three nodes", lambda: on_head(nodes).count('"node_id"') == 3, LONG)
 
     # The doors: pages only through ssh, no work without the token.
+    tunnels = []
     for port in (8265, 5000):
         rig.wait_until(f"port {port} of the head", lambda port=port: _opens(head, "127.0.0.1", port), LONG)
         assert not _opens(worker1, head.address, port), f"port {port} of the head is open to its neighbours"
-    tunnel = laptop.start(f"cd ~/repo && {path} && ray dashboard {FILE}", **ENV)
-    rig.wait_until("the tunnel", lambda: _opens(laptop, "127.0.0.1", 8265), LONG)
-    submit = f"ray job submit --address {TUNNEL} --submission-id lab --no-wait -- {job_command(lab.shared)}"
+        command = f"ray dashboard {FILE} --port {port} --remote-port {port}"
+        tunnels.append(laptop.start(f"cd {REPO} && {path} && {command}", **ENV))
+        rig.wait_until(f"the tunnel to {port}", lambda port=port: _opens(laptop, "127.0.0.1", port), LONG)
+    run = f"harness run quickstart {SMALL} --address auto --tracking-uri {MLFLOW}"
+    checkpoints = lab.shared / "ray"
+    submit = f"ray job submit --address {TUNNEL} --submission-id first --no-wait -- {run} --storage {checkpoints}"
     for stranger in ({"RAY_AUTH_MODE": "disabled", "HOME": "/tmp"}, {"RAY_AUTH_TOKEN": "0" * 64}):
         refused = at_home(submit, check=False, **stranger)
         assert not refused.startswith("exit 0"), refused
         assert "401" in refused or "403" in refused or "oken" in refused, refused
-    assert not (lab.shared / "attempts").exists(), "a job without the token ran"
+
+    # The doctor, and the run's own preflight, on a cluster of several machines.
+    doctor = f"harness doctor --address auto --cpus-per-trial {CPUS} --tracking-uri"
+    fine = on_head(f"{doctor} {MLFLOW} --storage {checkpoints}")
+    assert "NO " not in fine and "written and read by 3 nodes" in fine and f"harness {VERSION}" in fine, fine
+    assert "3 alive" in fine and "3 at once now" in fine, fine
+    ill = on_head(f"{doctor} sqlite:///mlflow.db --storage ~/unshared --gpus-per-trial 1; echo exit code $?")
+    assert "does not see what" in ill and "no machine ever has that" in ill and "there are 3 machines" in ill, ill
+    assert "exit code 2" in ill, ill
+    ill = on_head(f"{run} --storage ~/unshared; echo exit code $?")
+    assert "error: storage: " in ill and "does not see what" in ill and "(NFS)" in ill and "exit code 2" in ill, ill
+    results = head.home / "results"
+    assert not results.exists(), "a run that was refused left something behind"
 
     submitted = at_home(submit)
     assert "submitted successfully" in submitted, submitted
-    rig.wait_until("every unit to be held by a host", lambda: len(list(lab.shared.glob("attempts/*"))) == UNITS, LONG)
-    by_name = {check["name"]: check for check in json.loads((lab.shared / "doctor.json").read_text())}
-    assert all(check["ok"] for check in by_name.values()), by_name
-    assert "written and read by 3 nodes" in by_name["storage"]["detail"]
-    unshared = {check["name"]: check for check in json.loads((lab.shared / "doctor_unshared.json").read_text())}
-    assert not unshared["storage"]["ok"] and "does not see" in unshared["storage"]["detail"]
-
-    lost = on("worker2", lab.shared)
-    assert lost, "the job did not reach the host that is to be lost"
+    # A trial takes all CPUs of its host: three in the middle means that the host to be lost has one of them.
+    rig.wait_until("a trial on each host", lambda: len(in_the_middle(results, checkpoints)) == 3, LONG)
     worker2.kill()
-    (lab.shared / "go").touch()  # the others end; the lost units have to be done again, on what is left
-    ended = rig.wait_until("the job to end", lambda: _end_of(at_home(f"ray job status --address {TUNNEL} lab")), LONG)
-    logs = at_home(f"ray job logs --address {TUNNEL} lab")
-    assert ended == "succeeded" and "done on" in logs, logs
-    results = [json.loads(result.read_text()) for result in (lab.shared / "results").iterdir()]
-    assert sorted(result["unit"] for result in results) == list(range(UNITS))
-    assert {result["host"] for result in results} <= {"head", "worker1"}
-    assert len(list(lab.shared.glob("attempts/*"))) == UNITS + len(lost)
+    logs = at_home(f"ray job logs --address {TUNNEL} --follow first")
+    assert "succeeded" in at_home(f"ray job status --address {TUNNEL} first"), logs
+    assert "Verdict" in logs, logs
 
-    os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel
+    at_home(f"ray rsync-down {FILE} '~/results/' ./results/")
     at_home(f"ray rsync-down {FILE} '~/mlflow/' ./mlflow-of-the-cluster/")
-    assert (laptop.home / "repo" / "mlflow-of-the-cluster" / "mlflow.db").exists()
-    at_home(f"ray exec {FILE} 'sh ~/depth-search-harness/{STOP}'")
+    check_results(repo / "results")
+    check_mlflow(f"sqlite:///{repo}/mlflow-of-the-cluster/mlflow.db")
+    assert "Verdict" in at_home("harness compare quickstart --out results")
+
+    for tunnel in tunnels:
+        os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel
+    on_head(f"sh ~/depth-search-harness/{STOP}")
     at_home(f"ray down -y {FILE}")
     for host in (head, worker1):
         rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], 60)
 
 
-def _end_of(status: str) -> str | None:
-    """How a job ended, by what `ray job status` prints; None while it runs."""
-    return next((word for word in ("succeeded", "failed", "was stopped") if f"' {word}" in status.lower()), None)
+def test_a_taken_dashboard_port_stops_ray_up(lab: rig.Lab) -> None:
+    """Ray itself would start without a dashboard, and say so in a log."""
+    head = lab.add("head")
+    config = yaml.safe_load((ROOT / FILE).read_text())
+    [look] = [command for command in config["head_start_ray_commands"] if "/dev/tcp/" in command]
+    assert head.run(look).stdout == ""
+    listener = head.start(f"{sys.executable} -m http.server --bind 127.0.0.1 8265")
+    rig.wait_until("the port to be taken", lambda: _opens(head, "127.0.0.1", 8265), 60)
+    stopped = head.run(look, check=False)
+    assert stopped.returncode == 1 and "is taken on the head; end what listens there" in stopped.stdout
+    os.killpg(listener.pid, signal.SIGKILL)
+
+
+def check_results(results: Path) -> None:
+    """Every unit is complete; the one trial that was on the lost host went on elsewhere, and what it lost is paid."""
+    units, problems = read_units(results, "quickstart")
+    assert not problems and sorted(unit.plan.method for unit in units) == sorted(METHODS)
+    again = []
+    for unit in units:
+        assert unit.result is not None and unit.result.trials_by_status == {"finished": len(unit.trials)}
+        lost = [attempt.lost_seconds for trial in unit.trials for attempt in trial.attempts]
+        again += [trial.attempts for trial in unit.trials if len(trial.attempts) > 1]
+        cost = unit.result.cost
+        assert cost.phases["lost"] == pytest.approx(sum(lost))
+        assert sum(cost.phases.values()) == pytest.approx(cost.held_seconds)
+    [(first, second)] = again
+    assert (first.ended, second.ended) == ("died", "finished")
+    assert 0 < first.lost_seconds < first.held_seconds and second.resumed_from_epoch > 0, "its checkpoint was not used"
+
+
+def check_mlflow(uri: str) -> None:
+    """The tree: a parent per search, a child per trial, all ended."""
+    client = MlflowClient(uri, registry_uri=uri)
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    parents = {run.info.run_id: run.info.run_name for run in runs if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH}
+    children = [parents[run.data.tags["mlflow.parentRunId"]] for run in runs if "mlflow.parentRunId" in run.data.tags]
+    assert sorted(parents.values()) == ["grid/s0", "ldn/s0"]
+    assert {name: children.count(name) for name in parents.values()} == {"grid/s0": 3, "ldn/s0": 1}
 
 
 def _opens(host: rig.Host, address: str, port: int) -> bool:
