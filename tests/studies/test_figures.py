@@ -99,6 +99,7 @@ def test_every_kind_says_in_words_what_it_shows(
     assert len(drawing.caption) > 60 and drawing.title
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes_in_the_studys_order(trained: tuple[StudyResults, str]) -> None:
     results, storage = trained
     asked = part(results, "speedup", "maps", cells=slice(-1, None))
@@ -155,6 +156,7 @@ def test_a_network_from_its_checkpoint_computes_what_was_measured(trained: tuple
     assert weighted == pytest.approx(predict(learnt.network, rows, which).exp()[:, 1].numpy(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_gone_is_told_not_fatal(trained: tuple[StudyResults, str], tmp_path: Path) -> None:
     results, storage = trained
     some = tmp_path / "some"
@@ -173,6 +175,7 @@ def test_a_checkpoint_that_is_gone_is_told_not_fatal(trained: tuple[StudyResults
 # --- what can go wrong --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_method_that_is_missing_leaves_its_part_out(trained: tuple[StudyResults, str]) -> None:
     results, storage = trained
     whole = part(results, "posterior", "rules", "calibration", "speedup", cells=slice(-1, None))
