@@ -49,7 +49,8 @@ class BackgroundTracker:
         from harness.tracking.writer import Tracker
 
         tracker = Tracker(self._uri, self._experiment)
+        winner = None if self._experiment else winner_in(self._out)  # a study's networks are there to be read, not used
         while unit is not None:
-            tracker.write_unit(unit, winner_in(self._out))
+            tracker.write_unit(unit, winner)
             self.warning = tracker.warning
             unit = self._units.get()
