@@ -49,7 +49,7 @@ def draw_speedup(results: StudyResults) -> Drawing:
     return draw(
         "speedup",
         "Forward-pass time that pruning saves",
-        "1 − time of the learnt-depth network pruned to d_opt ÷ time of the fixed-depth network of D blocks, per test "
+        "1 − time of the learnt-depth network pruned to d_opt ÷ time of all its D blocks, timed in turns, per test "
         f"sample: mean over {seeds_in_words(results)}, range as a band, single seeds as dots. Dashed: what the blocks "
         "left out would save if nothing else took time.",
         f"Saved on average: {parts}.",
