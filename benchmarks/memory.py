@@ -1,0 +1,130 @@
+"""How many copies of the data do four concurrent trials hold? Proportional set sizes while all four train.
+
+    python -m benchmarks memory
+
+The memory of four workers and of Ray's object store on Fashion-MNIST (from `HARNESS_DATA_DIR`; made-up images of the
+same shape where it is not), less the same on 200 images: what is left is data. Of each process the private pages and
+its share of the shared memory count. Libraries do not: how much of them is ours depends on who else has them open.
+
+The ratio of all of it is what the goal is about. It is also shown apart: shared memory is where the data lie, and what
+the workers' private memory gains is the room for larger batches, evaluation chunks and row numbers, not images.
+"""
+
+import contextlib
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import runner
+from harness.methods import parse_methods
+from harness.side_by_side import SideBySide
+from harness.spaces import parse_space
+
+TRIALS = 4
+SAMPLES = 8
+FEW = 200
+SHAPE = (60_000, 28, 28)  # Fashion-MNIST's training set
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of four workers: the object store's pages, whoever has touched them, and the workers' private ones."""
+
+    shared: float
+    private: float
+
+    @property
+    def all(self) -> float:
+        return self.shared + self.private
+
+
+def data_settings(folder: Path, shape: tuple[int, ...] | None = None) -> dict[str, Any]:
+    """Fashion-MNIST if its files are there and no other shape is asked for; made-up images else."""
+    if shape is None and (Path(os.environ.get("HARNESS_DATA_DIR", "")) / "FashionMNIST" / "raw").is_dir():
+        return {"kind": "fashion_mnist"}
+    n, *sample = shape or SHAPE
+    x, y = np.random.default_rng(0).integers(0, 256, (n, *sample), dtype=np.uint8), np.arange(n) % 10
+    np.savez(folder / "made_up.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    return {"kind": "arrays", "path": str(folder / "made_up.npz")}
+
+
+def held_bytes(data: dict[str, Any], folder: Path) -> Held:
+    """Of four trials of a small network in mid-training, at the median of several moments; the run ends after them."""
+    space = parse_space(
+        {
+            "name": "memory",
+            "description": "Four trials that would train for ever.",
+            "data": data,
+            "network": {"kind": "conv", "channels": 4, "bottleneck": 2},
+            "depth": {"min": 0, "max": TRIALS - 1},
+            "posterior": {"rule": "threshold"},
+            "training": {"max_epochs": 1_000_000, "patience": 1_000_000, "batch_size": 256},
+        },
+        source="benchmark",
+    )
+    options = runner.RunOptions(out=folder, workers=TRIALS, cpus_per_trial=(os.cpu_count() or 1) / TRIALS)
+    samples: list[Held] = []
+
+    @contextlib.contextmanager
+    def sampling(together: SideBySide) -> Iterator[Callable[[], None]]:
+        def look() -> None:
+            logs = together.units[0].search_logs()
+            if sum(len(log.curve) >= 2 for log in logs) == TRIALS:  # every one has trained and validated
+                samples.append(memory_of_workers())
+                together.interrupted = len(samples) == SAMPLES
+
+        yield look
+
+    outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options, show=sampling)
+    if len(samples) < SAMPLES:
+        raise RuntimeError(f"the trials ended after {len(samples)} samples: {outcome.failures}")
+    return Held(statistics.median(s.shared for s in samples), statistics.median(s.private for s in samples))
+
+
+def memory_of_workers() -> Held:
+    shared = private = workers = 0
+    for pid in family(os.getpid()):
+        with contextlib.suppress(OSError):  # it has ended
+            sizes = pss(pid)
+            is_trial = Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::ImplicitFunc")
+            workers += is_trial
+            shared += sizes["Pss_Shmem"]
+            private += is_trial * sizes["Pss_Anon"]
+    if workers != TRIALS:
+        raise RuntimeError(f"{workers} workers run a trial, not {TRIALS}")
+    return Held(shared, private)
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    with contextlib.suppress(OSError):
+        children = [
+            int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
+        ]
+        return [pid, *(member for child in children for member in family(child))]
+    return []
+
+
+def pss(pid: int) -> dict[str, int]:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(size.split()[0]) * 1024 for name, _, size in (line.partition(":") for line in lines)}
+
+
+def main() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data, copy = data_settings(folder), float(np.prod(SHAPE))
+        few = held_bytes({**data, "n_train": FEW}, folder / "few")
+        everything = held_bytes(data, folder / "all")
+    yield f"{data['kind']}: {SHAPE[0]:,} images of 28×28, {copy / 1e6:.1f} MB a copy, {TRIALS} trials at once"
+    yield f"held with {FEW} images: {few.all / 1e6:.1f} MB, {few.all / TRIALS / 1e6:.1f} MB a worker"
+    yield f"held with all images: {everything.all / 1e6:.1f} MB"
+    yield f"(difference) ÷ (a copy): {(everything.all - few.all) / copy:.2f}   goal ≤ 1.2"
+    gained = (everything.private - few.private) / TRIALS
+    yield f"  shared memory {(everything.shared - few.shared) / copy:.2f} copies, private {gained / 1e6:.1f} MB each"
