@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-ALL = ("steps", "tracking", "runner")
+ALL = ("steps", "tracking", "runner", "cluster")
 
 for name in sys.argv[1:] or ALL:
     print(f"--- {name}", flush=True)
