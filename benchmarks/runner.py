@@ -18,12 +18,11 @@ from ray import tune
 from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.tune.search import BasicVariantGenerator
 
+from benchmarks.made_up import report_at_once
 from harness import runner  # first: it sets Ray's environment
 from harness.methods import parse_methods
 from harness.methods.base import FINISHED, METRIC, MODE, TIME
-from harness.rehearsal import made_up_reports
 from harness.spaces import SearchSpace, load_space
-from harness.trainable import PAYLOAD
 
 EPOCHS = 1000
 WORKERS = 2
@@ -91,13 +90,6 @@ def nothing(config: dict[str, Any]) -> None:
     tune.report({METRIC: 0.0, TIME: 1, FINISHED: True})
 
 
-def nothing_of_ours(config: dict[str, Any], **given: Any) -> None:
-    """All that a trial reports, in one report."""
-    said = list(made_up_reports(config, given["spaces"][config["space"]], lambda depth, epoch: 0.0))
-    payload = {key: value for report in said for key, value in report[PAYLOAD].items()}
-    tune.report({**said[-1], PAYLOAD: payload})
-
-
 def bare_tune(trials: int, folder: Path) -> float:
     began = time.perf_counter()
     tune.Tuner(
@@ -136,7 +128,7 @@ def main() -> Iterator[str]:
         )
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
-        runner.run_task = nothing_of_ours
+        runner.run_task = report_at_once
         with ray.init("local", num_cpus=WORKERS, include_dashboard=False, log_to_driver=False):
             our_runner(20, folder / "warm"), bare_tune(20, folder / "warm-tune")
             bare, ours = bare_tune(200, folder / "bare"), our_runner(200, folder / "ours")

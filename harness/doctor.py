@@ -85,13 +85,10 @@ def check_nodes(
 ) -> Check:
     """All machines that a `local` cluster file names are there and answer. Cloud workers come when they are needed."""
     problems = [f"{node} did not run a task" for node in silent]
-    provider = (autoscaler or {}).get("provider", {})
-    if provider.get("type") == "local":
-        wanted = provider.get("worker_ips", [])
+    if _missing_machines(alive, autoscaler):
+        wanted = (autoscaler or {})["provider"]["worker_ips"]
         absent = [str(worker) for worker in wanted if worker not in addresses]
-        # Names cannot be told from addresses here, so the count decides whether anything is missing at all.
-        if alive < len(wanted) + 1:
-            problems.append(f"{alive - 1} of {len(wanted)} workers are up, missing: {', '.join(absent)}")
+        problems.append(f"{alive - 1} of {len(wanted)} workers are up, missing: {', '.join(absent)}")
     remedy = (
         "`ray monitor <file>` shows why; is ssh from the head to it possible, was `ray up` run with "
         "RAY_UP_enable_autoscaler_v2=0, has it the same Ray and the token?"
@@ -101,6 +98,12 @@ def check_nodes(
     return Check(
         "nodes", True, f"{alive} alive" + (", more come when trials wait" if _worker_types(autoscaler) else "")
     )
+
+
+def _missing_machines(alive: int, autoscaler: Mapping[str, Any] | None) -> int:
+    """How many machines of one's own are not up (yet); by number, since names cannot be told from addresses here."""
+    provider = (autoscaler or {}).get("provider", {})
+    return max(0, len(provider.get("worker_ips", [])) + 1 - alive) if provider.get("type") == "local" else 0
 
 
 def check_versions(reports: Sequence[NodeReport]) -> Check:
@@ -143,7 +146,7 @@ class WorkerType:
 
 
 def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
-    """Machines of your own are described without resources: they count once they are there."""
+    """Those that are described: not machines of one's own, of which Ray knows nothing before they are up."""
     config = autoscaler or {}
     most = config.get("max_workers", 0)
     types = config.get("available_node_types", {})
@@ -158,7 +161,7 @@ def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
 @dataclass(frozen=True)
 class TrialSlots:
     now: int  # trials that the machines there can hold at once
-    most: int  # and with those the autoscaler may still start, all of the kind that holds most
+    most: int  # with those the autoscaler may still start, all of the kind that holds most; or with all of one's own
 
 
 def trial_slots(
@@ -168,7 +171,9 @@ def trial_slots(
     asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
     now = sum(_fits(node, asked) for node in nodes)
     scaled = max((_fits(kind.resources, asked) * kind.most for kind in _worker_types(autoscaler)), default=0)
-    return TrialSlots(now, max(now, scaled))
+    # A run begun right after `ray up` shall use the machines that come later: taken to be like the best that is up.
+    missing = _missing_machines(len(nodes), autoscaler) * max((_fits(node, asked) for node in nodes), default=0)
+    return TrialSlots(now, max(now + missing, scaled))
 
 
 def check_resources(
@@ -185,6 +190,8 @@ def check_resources(
     coming = "".join(f"; {kind.name}, up to {kind.most}: {_shown(kind.resources)}" for kind in types)
     detail = f"a trial asks for {words}, no machine ever has that (largest now: {_shown(largest)}{coming})"
     remedy = "lower --gpus-per-trial or --cpus-per-trial, or give the cluster file a larger machine and max_workers > 0"
+    if missing := _missing_machines(len(nodes), autoscaler):
+        remedy = f"wait for the {missing} machine(s) of the cluster file that are not up, or {remedy}"
     return Check("resources", False, detail, remedy)
 
 

@@ -171,11 +171,20 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         live: list[Trial] = sorted(
             tune_controller.get_live_trials(), key=lambda trial: self.together.turn[trial.trial_id]
         )
-        for status in (Trial.PENDING, Trial.PAUSED):
-            for trial in live:
-                if trial.status == status:
-                    return trial
-        return None
+        pending = [trial for trial in live if trial.status == Trial.PENDING]
+        # A worker that is free again goes to a trial that has none, if there is one. Tune would throw away a worker
+        # that is still starting for it, and trials that are shorter than a worker's start would never fill a cluster.
+        without = (trial for trial in pending if not _has_worker(tune_controller, trial))
+        return next(without, None) or next(
+            (trial for trial in [*pending, *live] if trial.status in (Trial.PENDING, Trial.PAUSED)), None
+        )
+
+
+def _has_worker(tune_controller: Any, trial: Trial) -> bool:
+    """Whether a worker was given its devices and is starting for this trial. Tune tells nobody else."""
+    controller = tune_controller._tune_controller
+    actor = controller._trial_to_actor.get(trial)
+    return actor is not None and bool(controller._actor_manager.is_actor_started(actor))
 
 
 class SharedCallback(_NotRestored, Callback):

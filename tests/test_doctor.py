@@ -26,6 +26,7 @@ GPU_AUTOSCALER = {
         "gpu_worker": {"resources": {"CPU": 4, "GPU": 1}, "max_workers": 4},
     },
 }
+OWN_MACHINES = {"provider": {"type": "local", "head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2", "10.0.0.3"]}}
 
 
 def test_a_failed_check_needs_a_remedy() -> None:
@@ -76,6 +77,8 @@ def test_storage() -> None:
         ([{"CPU": 0}], GPU_AUTOSCALER, 0.25, 1, True, "up to 16 with new machines"),
         ([{"CPU": 0}], GPU_AUTOSCALER, 2, 1, False, "gpu_worker, up to 4: 1 GPU, 4 CPU"),
         ([{"CPU": 0}], {**GPU_AUTOSCALER, "max_workers": 0}, 1, 1, False, "no machine ever has that"),
+        ([{"CPU": 2}], OWN_MACHINES, 0, 1, True, "2 at once now, up to 6 with new machines"),
+        ([{"CPU": 2}] * 3, OWN_MACHINES, 0, 1, True, "1 CPU per trial: 6 at once now"),
     ],
 )
 def test_resources(nodes: Any, autoscaler: Any, gpus: float, cpus: float, ok: bool, words: str) -> None:
@@ -84,11 +87,11 @@ def test_resources(nodes: Any, autoscaler: Any, gpus: float, cpus: float, ok: bo
 
 
 def test_a_missing_machine_of_ones_own_is_named_but_does_not_stop_a_run() -> None:
-    local = {"provider": {"type": "local", "head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2", "10.0.0.3"]}}
-    check = check_nodes(2, [], ["10.0.0.1", "10.0.0.2"], local)
+    check = check_nodes(2, [], ["10.0.0.1", "10.0.0.2"], OWN_MACHINES)
     assert not check.ok and not check.fatal
     assert check.detail == "1 of 2 workers are up, missing: 10.0.0.3"
-    assert check_nodes(3, [], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], local).ok
+    assert check_nodes(3, [], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], OWN_MACHINES).ok
+    assert check_resources([{"CPU": 2}], OWN_MACHINES, 1, 1).remedy.startswith("wait for the 2 machine(s)")
     assert check_nodes(1, [], ["10.0.0.1"], GPU_AUTOSCALER).detail == "1 alive, more come when trials wait"
     assert not check_nodes(1, ["10.0.0.1"], ["10.0.0.1"], None).ok
 

@@ -1,0 +1,56 @@
+"""Trials that are shorter than the start of a worker: the cluster fills all the same."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from benchmarks.made_up import report_at_once
+from harness import runner
+from harness.spaces import SearchSpace
+from tests.running.results import searches
+
+WORKERS, SHORT = 4, 10
+
+
+@pytest.fixture
+def local_ray() -> Iterator[None]:
+    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
+    ray.init(
+        num_cpus=WORKERS,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=temp,
+        log_to_driver=False,
+        configure_logging=False,
+    )
+    yield
+    ray.shutdown()
+    shutil.rmtree(temp, ignore_errors=True)
+
+
+def short_trial(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: str, **_: Any) -> None:
+    """The first ten take no time; the others wait until every worker has had a trial, so that the queue lasts."""
+    (Path(data_dir) / str(os.getpid())).touch()
+    while config["depth"] >= SHORT and len(list(Path(data_dir).iterdir())) < WORKERS:
+        time.sleep(0.05)
+    report_at_once(config, spaces)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_free_again_does_not_replace_one_that_is_starting(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_task", short_trial)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    [result] = searches(tmp_path / "out", "grid", f"depth.max={SHORT + 20}", data_dir=seen).results
+    assert result.trials_by_status == {"finished": SHORT + 21}
+    workers = [actor for actor in ray._private.state.actors().values() if actor["ActorClassName"] == "ImplicitFunc"]
+    assert len(workers) == WORKERS == len(list(seen.iterdir()))
