@@ -25,6 +25,7 @@ class AttemptLog:
     ended_at: float | None = None
     last_seen: float = 0.0
     ended: str = "interrupted"
+    host: str = ""
     worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
     resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died without a word
 
@@ -77,6 +78,7 @@ class TrialLog:
         payload = event["payload"]
         if facts := payload.get("facts"):
             self.facts = facts
+            attempt.host = facts.get("host", "")  # ledgers of older versions do not have it
             attempt.worker_start = tuple(facts["worker_start"])
             attempt.resumed_from = self.work = Cost.model_validate_json(facts["resumed_from"])
         if progress := payload.get("progress"):
@@ -119,6 +121,7 @@ class TrialLog:
                 lost = 0.0
             records.append(
                 Attempt(
+                    host=attempt.host,
                     resumed_from_epoch=attempt.resumed_from.epochs if attempt.resumed_from else 0,
                     held_seconds=attempt.held_seconds,
                     lost_seconds=lost,

@@ -140,6 +140,7 @@ def _evaluation(value: float) -> str:
 
 def _facts() -> dict[str, Any]:
     return {
+        "host": "made up",
         "worker_start": (0.0, 0.0),
         "resumed_from": Cost().model_dump_json(),
         "split_hash": "made up",

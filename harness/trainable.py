@@ -4,6 +4,7 @@ torch is imported inside the functions, so that its import is measured as the `s
 """
 
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -149,6 +150,7 @@ class _Task:
         ledger = Ledger(self.device, before)
         ledger.charge("data", self.data_seconds)
         facts = {
+            "host": socket.gethostname(),
             "worker_start": worker_start,
             "resumed_from": (before or Cost()).model_dump_json(),
             "config_hash": config.hash,

@@ -59,7 +59,8 @@ def serving(uri: str, port: int = PORT) -> Iterator[str]:
 def wait_for_interrupt() -> None:
     """Returns on Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
+        while True:
+            time.sleep(1)  # signal.pause() would sleep through one that comes just before it
 
 
 def check_free(port: int) -> None:
