@@ -2,7 +2,9 @@
 
 import contextlib
 import logging
+import os
 import socket
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +54,8 @@ def _connected(address: str) -> Iterator[None]:
     if not answers(address):
         raise silent
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="harness-doctor")
+        with _silent_stderr():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="harness-doctor")
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
         if "Could not find any running Ray" in str(error):
             raise silent from None
@@ -66,6 +69,20 @@ def _connected(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Ray's native code writes a line a second about a token that does not fit; our sentence says it once."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def answers(address: str | None) -> bool:

@@ -150,6 +150,9 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert f"{3 * (os.cpu_count() or 1)} at once now" in fine, fine
     wrong = "--storage ~/unshared --gpus-per-trial 1 --tracking-uri sqlite:///mlflow.db"
     ill = on_head(f"harness doctor {wrong}; echo exit code $?; {run} --storage ~/unshared; echo exit code $?")
+    no_token = on_head("RAY_AUTH_MODE=disabled harness doctor; echo exit code $?")
+    assert "refuses this process" in no_token and "export RAY_AUTH_MODE=token" in no_token, no_token
+    assert "exit code 2" in no_token and "InvalidAuthToken" not in no_token, no_token
     assert "does not see what" in ill and "no machine ever has that" in ill and "there are 3 machines" in ill, ill
     assert "error: storage: " in ill and "(NFS)" in ill and ill.count("exit code 2") == 2, ill
     results = head.home / "results"
