@@ -23,7 +23,7 @@ ui: $(INSTALLED) ## Open the results in MLflow's UI, on 127.0.0.1.
 
 test: $(INSTALLED) ## All tests, real end-to-end runs included.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 fast: $(INSTALLED) ## The tests that take less than a minute together.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'

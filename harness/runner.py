@@ -37,7 +37,7 @@ from harness.node_probe import autoscaler_config
 from harness.records import Plan, SearchResult, TrialConfig, Unit
 from harness.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.spaces import SearchSpace
-from harness.store import UnitFolder, write_atomically
+from harness.store import UnitFolder, only_writer, write_atomically
 from harness.trainable import model_key, run_task
 from harness.units import UnitRun
 
@@ -137,12 +137,14 @@ def run_units(
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
             references = _put(pools, waiting)
             del pools  # the object store has the rows
-            for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
-                unit.folder.claim(unit.plan, options.fresh)
-            done = [unit.folder.read().result for unit in units if unit not in waiting]
-            cost_before = sum(result.cost.device_seconds for result in done if result)
-            together = SideBySide(waiting, slots, queue, options.parallel_units, options.max_cost, finish, cost_before)
-            interrupted = _fit(together, references, storage, options, show or _show_nothing)
+            with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
+                for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
+                    unit.folder.claim(unit.plan, options.fresh)
+                done = [unit.folder.read().result for unit in units if unit not in waiting]
+                cost_before = sum(result.cost.device_seconds for result in done if result)
+                limits = (slots, queue, options.parallel_units, options.max_cost)
+                together = SideBySide(waiting, *limits, finish, cost_before)
+                interrupted = _fit(together, references, storage, options, show or _show_nothing)
     results = tuple(
         result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
     )

@@ -11,11 +11,13 @@ Files other than the ledger appear whole or not at all (temporary file, fsync, r
 last line only; the reader leaves a torn line out.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +37,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+@contextlib.contextmanager
+def only_writer(folders: Iterable[Path]) -> Iterator[None]:
+    """No second run writes to these folders until the block, or this process, has ended in whatever way."""
+    with contextlib.ExitStack() as held:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"one run at a time writes to a results folder, and another is at work in {folder}; wait until "
+                    "it has ended, or give another --out"
+                ) from None
+            except OSError:
+                pass  # a file system that knows no locks
+        yield
 
 
 class UnitFolder:

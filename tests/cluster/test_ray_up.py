@@ -36,7 +36,7 @@ LONG = 600  # seconds; only a broken run, or a very busy machine, comes near it
 TUNNEL, MLFLOW = "http://127.0.0.1:8265", "http://127.0.0.1:5000"
 METHODS = ("ldn", "grid")
 CPUS = (os.cpu_count() or 1) / 2 + 0.5  # more than half of a host's: it holds one trial, with half of the threads
-EPOCHS = 6000
+EPOCHS = 3000
 SETTINGS = ("depth.min=1", "depth.max=2", "training.report_every=100")  # as many trials as hosts
 SETTINGS += (f"training.max_epochs={EPOCHS}", f"training.patience={EPOCHS}")
 SMALL = f"--methods {','.join(METHODS)} --cpus-per-trial {CPUS} " + " ".join(f"--set {each}" for each in SETTINGS)

@@ -15,7 +15,7 @@ from tests.running.results import SMALL, ledger, read, unit_folder, wait_for
 
 pytestmark = pytest.mark.slow
 METHODS = ("ldn", "grid", "random_search", "optuna_tpe")
-SETTINGS = (*SMALL, "training.max_epochs=300", "training.patience=300", "depth.max=3", "budget.trials=2")
+SETTINGS = (*SMALL, "training.max_epochs=200", "training.patience=200", "depth.max=3", "budget.trials=2")
 
 
 @pytest.fixture

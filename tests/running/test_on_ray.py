@@ -12,6 +12,8 @@ import pytest
 import ray
 
 from harness.cli import main
+from harness.errors import UserError
+from harness.store import only_writer
 from tests.methods.test_parse import MINE
 from tests.running.results import kill_nine, ledger, read, searches, unit_folder, wait_for, workers_of
 
@@ -35,6 +37,17 @@ def local_ray() -> Iterator[None]:
         yield
         ray.shutdown()
     shutil.rmtree(temp, ignore_errors=True)
+
+
+def test_a_second_run_on_the_same_results_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    with (
+        only_writer([tmp_path / "quickstart"]),
+        pytest.raises(UserError, match=r"another is at work in .*quickstart; wait until it has ended, or give another"),
+    ):
+        searches(tmp_path, "ldn")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "quickstart"]
+    with only_writer([tmp_path / "quickstart"]):
+        pass  # the first has ended
 
 
 def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ def test_a_server_killed_in_mid_write_and_back_later(uri: str, monkeypatch: pyte
 def test_an_interrupt_ends_the_servers_processes(uri: str, how: signal.Signals) -> None:
     port = free_port()
     script = """
-import contextlib, sys
+import contextlib, signal, sys
 from harness.tracking.server import serving, wait_for_interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
 with contextlib.suppress(KeyboardInterrupt), serving(sys.argv[1], int(sys.argv[2])) as address:
     print(address, flush=True)
     wait_for_interrupt()  # the signal may come before this line is reached, so the block is what must end
