@@ -141,11 +141,16 @@ print("over", flush=True)
     assert shell.stdout.readline().strip() == f"http://127.0.0.1:{port}"
     group = _group_listening(port)
     assert group
-    shell.send_signal(how)
-    assert shell.wait(60) == 0
-    assert shell.stdout.read().strip() == "over"
-    assert wait_until(lambda: not _processes_of(group))
-    check_free(port)
+    try:
+        shell.send_signal(how)
+        assert shell.wait(60) == 0
+        assert shell.stdout.read().strip() == "over"
+        assert wait_until(lambda: not _processes_of(group))
+        check_free(port)
+    finally:
+        shell.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def _group_listening(port: int) -> int | None:
