@@ -71,6 +71,7 @@ def part(results: StudyResults, *figures: str, cells: slice = slice(-2, None)) -
     return replace(results, study=study, units={name: results.units[name] for name in names})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "labels"),
     [
@@ -108,6 +109,7 @@ def test_the_same_results_give_the_same_bytes_in_the_studys_order(trained: tuple
     assert draw_figures(asked, storage) == first
 
 
+@pytest.mark.slow
 def test_points_are_the_readings(trained: tuple[StudyResults, str]) -> None:
     results, _ = trained
     groups = cells_by_data_set(results)
@@ -120,6 +122,7 @@ def test_points_are_the_readings(trained: tuple[StudyResults, str]) -> None:
     assert "MNIST like, test accuracy (%), LDN, all depths: " in drawing.description
 
 
+@pytest.mark.slow
 def test_the_best_fixed_depth_and_the_chosen_ones_are_told(tmp_path: Path) -> None:
     study = make_study(tmp_path, None, "ldn,grid", ["posterior"])
     results = train_study(study, tmp_path / "out", tmp_path / "checkpoints", [0])
@@ -134,6 +137,7 @@ def test_the_best_fixed_depth_and_the_chosen_ones_are_told(tmp_path: Path) -> No
 # --- networks -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_network_from_its_checkpoint_computes_what_was_measured(trained: tuple[StudyResults, str]) -> None:
     results, storage = trained
     cell = results.cells[-1]
