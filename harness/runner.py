@@ -91,6 +91,7 @@ def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, option
     planned = method.plan(space, space.budget, seed).n_trials
     if planned < 1:
         raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    space.training.check_device(options.gpus_per_trial > 0)
     return Plan(
         space=space,
         method=name,

@@ -177,6 +177,13 @@ class TrainingSettings(Frozen):
             )
         return self
 
+    def check_device(self, on_gpu: bool) -> None:
+        if self.precision == "bfloat16" and not on_gpu:
+            raise UserError(
+                "training.precision bfloat16 is for CUDA, and trials would run on the CPU; use float32, or a GPU per "
+                "trial (--gpus-per-trial of a run, --device cuda of a trial)"
+            )
+
 
 class Budget(Frozen):
     """How many trials a search may start: full trainings, and trainings that a scheduler may stop early."""

@@ -54,8 +54,7 @@ def run_trial(
     """
     settings = config.training
     device = device or torch.device("cpu")
-    if settings.precision == "bfloat16" and device.type != "cuda":
-        raise UserError("training.precision bfloat16 is for CUDA; use float32 on the CPU")
+    settings.check_device(device.type == "cuda")
     checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
     if ledger is None:
         ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)

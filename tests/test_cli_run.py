@@ -46,6 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--cpus-per-trial", "0"], "is not in the range x>0"),
         (["--max-cost", "0"], "is not in the range x>0"),
         (["--set", "depth.maximum=4"], "unknown key 'depth.maximum'"),
+        (["--set", "training.precision=bfloat16"], "bfloat16 is for CUDA, and trials would run on the CPU"),
         (["--no-such-option"], "No such option"),
     ],
 )
