@@ -79,8 +79,8 @@ def hold(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: st
 
 def run_trials(folder: Path) -> None:
     """A grid of so many depths, as `harness run … --gpus-per-trial 1` runs it."""
-    from harness import runner
     from harness.methods import parse_methods
+    from harness.running import runner
 
     runner.run_task = hold
     space = load_space("quickstart", [f"depth.max={TRIALS - 1}", "training.max_epochs=20"])
@@ -101,7 +101,7 @@ def main() -> Iterator[str]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from harness import runner  # noqa: F401 - before Ray starts: it sets Ray's environment
+    from harness.running import runner  # noqa: F401 - before Ray starts: it sets Ray's environment
 
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # it misses the result files that it was told not to write
     node = {"num_cpus": 1, "num_gpus": GPUS_PER_NODE, "object_store_memory": 80 * 1024**2}

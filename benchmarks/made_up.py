@@ -5,9 +5,9 @@ from typing import Any
 
 from ray import tune
 
-from harness.rehearsal import made_up_reports
+from harness.running.rehearsal import made_up_reports
+from harness.running.worker import PAYLOAD
 from harness.spaces import SearchSpace
-from harness.trainable import PAYLOAD
 
 
 def report_at_once(config: dict[str, Any], spaces: Mapping[str, SearchSpace], **_: Any) -> None:

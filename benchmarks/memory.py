@@ -22,10 +22,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from harness import runner
 from harness.data.on_device import EVAL_BATCH
 from harness.methods import parse_methods
-from harness.side_by_side import SideBySide
+from harness.running import runner
+from harness.running.side_by_side import SideBySide
 from harness.spaces import parse_space
 
 TRIALS = 4

@@ -19,9 +19,9 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.tune.search import BasicVariantGenerator
 
 from benchmarks.made_up import report_at_once
-from harness import runner  # first: it sets Ray's environment
 from harness.methods import parse_methods
 from harness.methods.base import FINISHED, METRIC, MODE, TIME
+from harness.running import runner  # first: it sets Ray's environment
 from harness.spaces import SearchSpace, load_space
 
 EPOCHS = 1000
@@ -36,7 +36,7 @@ def what_a_user_writes(config: dict[str, Any]) -> None:
     from harness.data.on_device import on_device
     from harness.models import build_network
     from harness.records import TrialConfig
-    from harness.train import predict
+    from harness.training.train import predict
 
     torch.set_num_threads(1)
     space = load_space("quickstart")

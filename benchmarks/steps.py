@@ -13,7 +13,7 @@ from harness.data.splits import Pool, training_data
 from harness.models import LearntDepthNet, build_network
 from harness.records import TrialConfig, TrialKind
 from harness.spaces import Convolutional, SearchSpace, load_space
-from harness.train import run_trial
+from harness.training.train import run_trial
 
 Timed = Callable[[], object]
 

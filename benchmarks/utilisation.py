@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import runner
 from harness.methods import parse_methods
+from harness.running import runner
 from harness.spaces import load_space
 
 WORKERS = 2

@@ -4,9 +4,9 @@ import os
 import shlex
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
@@ -16,6 +16,11 @@ from rich.table import Table
 from harness import __version__
 from harness.errors import UserError
 from harness.spaces import SearchSpace, known_spaces, load_space
+
+if TYPE_CHECKING:
+    from harness.running.runner import RunOptions, RunOutcome
+    from harness.running.unit import UnitRun
+    from harness.tracking.address import Experiment
 
 console = Console(highlight=False)
 if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -138,9 +143,9 @@ def trial(
     """Train one network in this process, without Ray."""
     space = load_space(space_name, overrides)
     config_of = _trial_config(space, ldn, depth)
-    from harness.environment import choose_device
-    from harness.trial import run_one
-    from harness.trial_view import view
+    from harness.terminal.trial_view import view
+    from harness.training.environment import choose_device
+    from harness.training.one_trial import run_one
 
     config = config_of(seed)
     with _progress_bar(config.training.max_epochs, shown=console.is_terminal and not as_json) as show:
@@ -236,13 +241,13 @@ def run(
         overrides += (f"training.max_epochs={epochs}",)
     space = load_space(space_name, overrides)
     seed_list = _parse_seeds(seeds)
-    from harness import runner
     from harness.methods import parse_methods
+    from harness.running import runner
 
     run_options = runner.RunOptions(data_dir=data_dir, debug=settings["debug"], **options)
     units = runner.make_units([space], parse_methods(methods), seed_list, run_options)
     if dry_run:
-        from harness.forecast import forecast
+        from harness.running.forecast import forecast
 
         console.print(forecast(units, data_dir))
         return
@@ -261,11 +266,15 @@ def run(
 
 
 def _run_and_track(
-    units: Any, options: Any, uri: str, given_uri: str | None, experiment: Any = None
-) -> tuple[Any, str | None]:
+    units: Sequence["UnitRun"],
+    options: "RunOptions",
+    uri: str,
+    given_uri: str | None,
+    experiment: "Experiment | None" = None,
+) -> tuple["RunOutcome", str | None]:
     """Runs units with the live table and writes them to MLflow; the outcome, and a warning when MLflow failed."""
-    from harness import runner
-    from harness.progress import live_table
+    from harness.running import runner
+    from harness.terminal.live_table import live_table
     from harness.tracking.background import BackgroundTracker
 
     if options.address:
@@ -281,7 +290,7 @@ def _run_and_track(
     return outcome, warning
 
 
-def _say_failures(outcome: Any) -> None:
+def _say_failures(outcome: "RunOutcome") -> None:
     if outcome.failures:
         for unit, why in outcome.failures.items():
             click.echo(f"{unit} failed: {why}", err=True)
@@ -313,13 +322,13 @@ def study(
     **options: Any,
 ) -> None:
     """Run one of the paper's experiments, draw its figures and judge its claims; run again, it continues."""
-    from harness.studies.definition import load_study
+    from harness.studies.definition import experiment_name, load_study
 
     wanted = load_study(name, scale, vary, overrides)
-    from harness import runner
     from harness.methods import parse_methods
+    from harness.running import runner
     from harness.studies.conclude import conclude
-    from harness.tracking.store import Experiment
+    from harness.tracking.address import Experiment
 
     folder = out / "studies" / wanted.folder
     run_options = runner.RunOptions(out=folder, data_dir=data_dir, debug=settings["debug"], **options)
@@ -328,13 +337,13 @@ def study(
         [cell.space for cell in wanted.cells], parse_methods(wanted.methods), seed_list, run_options
     )
     if dry_run:
-        from harness.forecast import forecast
+        from harness.running.forecast import forecast
 
         console.print(forecast(units, data_dir))
         return
     uri = _tracking_uri(tracking_uri, out)
     note = f"**{wanted.file.title}**. Paper: {wanted.file.paper}. The page with figures and verdicts: run `report`."
-    experiment = Experiment(f"study {wanted.name}-{scale}", note)
+    experiment = Experiment(experiment_name(wanted.name, scale), note)
     outcome, warning = _run_and_track(units, run_options, uri, tracking_uri, experiment)
     concluded = conclude(wanted, run_options, command=shlex.join(["harness", *settings["args"]]))
     for judgement in concluded.judgements:
@@ -362,7 +371,7 @@ def _print_view(uri: str, space: str, folder: Path) -> None:
 
 def _preflight(options: Any, tracking_uri: str | None) -> None:
     """On a cluster every node is asked first whether it can do what the run will want of it."""
-    from harness.doctor import doctor as examine
+    from harness.cluster.doctor import doctor as examine
 
     asked = (options.address, options.storage, tracking_uri, options.gpus_per_trial, options.cpus_per_trial)
     for each in examine(*asked):
@@ -446,8 +455,10 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
 
 def _studies_in(folder: Path) -> list[str]:
     """The experiments of studies that have a page."""
+    from harness.studies.definition import experiment_name
+
     pages = sorted(folder.glob("studies/*/*/page.html"))
-    return [f"study {page.parent.name}-{page.parents[1].name.rpartition('-')[2]}" for page in pages]
+    return [experiment_name(page.parent.name, page.parents[1].name.rpartition("-")[2]) for page in pages]
 
 
 def _spaces_in(folder: Path, names: tuple[str, ...], may_be_none: bool = False) -> list[str]:
@@ -483,7 +494,7 @@ def _space_key(name: str) -> str:
 
 
 def _read(folder: Path, space: str) -> tuple[list[Any], list[str]]:
-    from harness.store import read_units
+    from harness.running.store import read_units
 
     units, problems = read_units(folder, space)
     if not units:
@@ -495,14 +506,14 @@ def _read(folder: Path, space: str) -> tuple[list[Any], list[str]]:
 
 
 def _compared(folder: Path, space: str, reference: str) -> tuple[list[Any], Any]:
-    from harness.compare import compare as compare_units
+    from harness.comparing import compare as compare_units
 
     units, problems = _read(folder, space)
     return units, compare_units(units, reference, problems=problems)
 
 
 def _show_comparison(folder: Path, space: str, reference: str, form: str, brief: bool = False) -> None:
-    from harness.compare.render import as_json, as_markdown, details, summary
+    from harness.comparing.render import as_json, as_markdown, details, summary
 
     _, comparison = _compared(folder, space, reference)
     if form == "json":
@@ -516,8 +527,8 @@ def _show_comparison(folder: Path, space: str, reference: str, form: str, brief:
 
 
 def _write_report(folder: Path, space: str, reference: str) -> Path:
-    from harness.report.html import build_report
-    from harness.store import write_atomically
+    from harness.reporting.html import build_report
+    from harness.running.store import write_atomically
 
     units, comparison = _compared(folder, space, reference)
     path = folder / space / "report.html"
@@ -531,8 +542,8 @@ def _write_report(folder: Path, space: str, reference: str) -> Path:
 def check(method: str, space_name: str) -> None:
     """Check that a method, a known one or a file of yours, keeps to the rules; trains nothing."""
     space = load_space(space_name)
-    from harness.conformance import check_method
     from harness.methods import load_method
+    from harness.running.conformance import check_method
 
     checks = check_method(*load_method(method), space)
     table = Table("", "rule", "seen", box=None, pad_edge=False)
@@ -555,12 +566,12 @@ def doctor(cluster_file: Path | None, address: str | None, storage: str | None, 
     if cluster_file and (address or storage):
         raise UserError("a cluster file is checked before its cluster runs; give either it, or --address and --storage")
     if cluster_file:
-        from harness.cluster_file import check_cluster_file
-        from harness.launch import check_launch
+        from harness.cluster.cluster_file import check_cluster_file
+        from harness.cluster.this_machine import check_launch
 
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
     else:
-        from harness.doctor import doctor as examine
+        from harness.cluster.doctor import doctor as examine
 
         checks = examine(address or "auto", storage, **asked)
     for each in checks:

@@ -5,10 +5,10 @@ from typing import Any
 
 from harness.methods import load_method
 from harness.methods.base import SearchMethod
-from harness.rehearsal import rehearse, unimodal
-from harness.runner import RunOptions, make_units
+from harness.running.rehearsal import rehearse, unimodal
+from harness.running.runner import RunOptions, make_units
+from harness.running.unit import UnitRun
 from harness.spaces import SearchSpace, parse_space
-from harness.units import UnitRun
 
 
 def small_space(**changes: Any) -> SearchSpace:

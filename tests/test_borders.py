@@ -10,7 +10,11 @@ import pytest
 import harness
 
 ROOT = Path(harness.__file__).parent
-CORE = ("models", "data", "train", "evaluate", "cost", "final", "trial", "spaces", "records", "keys", "seeds", "cli")
+CORE = ("models", "data", "training", "spaces", "records", "keys", "seeds", "statistics", "errors", "cli")
+PACKAGES = (
+    *("cluster", "comparing", "data", "methods", "models", "reporting", "running", "studies"),
+    *("terminal", "tracking", "training"),
+)
 
 
 def _sources(*names: str) -> list[Path]:
@@ -44,34 +48,46 @@ def test_the_core_is_where_it_is_looked_for() -> None:
     assert [name for name in CORE if not _sources(name)] == []
 
 
+def test_a_folder_shows_a_role() -> None:
+    """Every package is named here, and only the vocabulary stands beside them."""
+    assert sorted(path.parent.name for path in ROOT.glob("*/__init__.py")) == sorted(PACKAGES)
+    assert len(list(ROOT.glob("*.py"))) <= 12
+    assert all(len(list((ROOT / package).glob("*.py"))) <= 17 for package in PACKAGES)
+
+
+def test_tests_mirror_the_packages() -> None:
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert folders == set(PACKAGES)
+
+
 @pytest.mark.parametrize("path", _sources(*CORE), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_knows_neither_ray_nor_mlflow(path: Path) -> None:
     assert not _packages(path) & {"ray", "mlflow", "optuna"}
 
 
-@pytest.mark.parametrize("path", _sources("models", "data", "train", "evaluate", "cost"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", _sources("models", "data", "training"), ids=lambda path: path.name)
 def test_data_flows_down(path: Path) -> None:
     """What trains does not know what chooses, runs, stores or shows."""
-    above = ("methods", "runner", "store", "tracking", "compare", "report", "cli", "trial", "trial_view", "final")
-    assert not {f"harness.{name}" for name in above} & _imports(path)
+    above = ("running", "tracking", "comparing", "reporting", "studies", "terminal", "cluster", "cli", "api")
+    assert not {name for name in _imports(path) if name.startswith(tuple(f"harness.{each}" for each in above))}
 
 
 def test_only_the_tracking_imports_mlflow() -> None:
-    allowed = {ROOT / "tracking.py", *(ROOT / "tracking").rglob("*.py")}
+    allowed = set((ROOT / "tracking").rglob("*.py"))
     assert {path for path in ROOT.rglob("*.py") if "mlflow" in _packages(path)} <= allowed
 
 
 def test_compare_and_report_read_records_only() -> None:
-    trainers = {"harness.train", "harness.models", "harness.data", "harness.runner", "harness.trial", "harness.final"}
-    for path in _sources("compare", "report"):
-        assert not {name for name in _imports(path) if any(name == t or name.startswith(f"{t}.") for t in trainers)}
+    trainers = ("harness.training", "harness.models", "harness.data", "harness.running")
+    for path in _sources("comparing", "reporting"):
+        assert not {name for name in _imports(path) if name.startswith(trainers)}
         assert "torch" not in _packages(path)
 
 
 def test_the_test_set_is_opened_in_one_place() -> None:
     outside = [path for path in ROOT.rglob("*.py") if (ROOT / "data") not in path.parents]
-    assert [path for path in outside if _named(path, "load_test")] == [ROOT / "final.py"]
-    opener = ast.parse((ROOT / "final.py").read_text(encoding="utf-8"))
+    assert [path for path in outside if _named(path, "load_test")] == [ROOT / "training" / "final.py"]
+    opener = ast.parse((ROOT / "training" / "final.py").read_text(encoding="utf-8"))
     calls = [
         function.name
         for function in ast.walk(opener)
@@ -80,7 +96,7 @@ def test_the_test_set_is_opened_in_one_place() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "load_test"
     ]
     assert calls == ["evaluate_on_test"]
-    assert not [path for path in _sources("train", "models", "evaluate", "cost") if _named(path, "evaluate_on_test")]
+    assert not [path for path in _sources("models", "data") if _named(path, "evaluate_on_test")]
 
 
 def test_nothing_prints_but_the_command_line() -> None:
@@ -94,7 +110,7 @@ def test_nothing_prints_but_the_command_line() -> None:
 @pytest.mark.slow
 def test_importing_the_core_loads_neither_ray_nor_mlflow() -> None:
     """Also not through somebody else's import: a trial in this process must start fast."""
-    modules = ", ".join(f"harness.{name}" for name in CORE)
+    modules = ", ".join([*(f"harness.{name}" for name in CORE), "harness.training.one_trial"])
     program = f"import sys, {modules}; print(sorted({{'ray', 'mlflow', 'optuna', 'matplotlib'}} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT.parent, check=True

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import main
 from harness.records import TrialRecord
-from harness.trial import TrialReport
+from harness.training.one_trial import TrialReport
 
 SMALL = ("--set", "training.max_epochs=20", "--set", "depth.max=3", "--set", "data.n_train=40")
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import ray
 
-from harness import runner
 from harness.cli import main
+from harness.running import runner
 from tests.methods.test_parse import MINE
 
 

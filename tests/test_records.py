@@ -1,10 +1,10 @@
 import pytest
 from pydantic import ValidationError
 
-from harness.environment import choose_device, environment
 from harness.errors import UserError
 from harness.records import Cost, Measures, Progress, StopReason, TrialConfig, TrialRecord
-from harness.train import run_trial
+from harness.training.environment import choose_device, environment
+from harness.training.train import run_trial
 from tests.tiny import config, conv_config, spirals
 
 

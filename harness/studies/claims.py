@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.compare.numbers import MINUS, plain, signed
+from harness.comparing.numbers import MINUS, plain, signed
 from harness.statistics import Interval, mean_interval
 from harness.studies.definition import Cell, Claim
 from harness.studies.results import StudyResults

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UserError
-from harness.runner import RunOptions, checkpoint_root
-from harness.store import write_atomically
+from harness.running.runner import RunOptions, checkpoint_root
+from harness.running.store import write_atomically
 from harness.studies.claims import Judgement, judge
 from harness.studies.definition import Study
 from harness.studies.figures import draw_figures

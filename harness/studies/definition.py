@@ -128,6 +128,11 @@ class Study:
         return numbers[0] if numbers else None
 
 
+def experiment_name(study: str, scale: str) -> str:
+    """Of a study in MLflow."""
+    return f"study {study}-{scale}"
+
+
 FOLDERS = (SHIPPED / "studies", Path("search_spaces") / "studies")
 
 
@@ -198,12 +203,12 @@ def _number(text: str) -> Value:
 
 
 def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Sequence[str]) -> Cell:
-    base = str(values.get(BASE, file.base))
-    if base == "None":
+    base = values.get(BASE, file.base)
+    if base is None:
         raise UserError(f"study {file.name} names no base space, nor does it vary one")
     changed = {**scale.settings, **{key: value for key, value in values.items() if key != BASE}}
     name = "_".join(f"{key}-{Path(str(value)).stem if key == BASE else value}" for key, value in values.items())
-    space = load_space(base, [*(f"{key}={value}" for key, value in changed.items()), *overrides])
+    space = load_space(str(base), [*(f"{key}={value}" for key, value in changed.items()), *overrides])
     return Cell(values, space.model_copy(update={"name": name or space.name}))
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.checkpoints import CheckpointStore
 from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, LearntDepthNet
 from harness.models.resnet import Backbone
 from harness.records import TrialConfig
-from harness.store import UnitFolder
+from harness.running.store import UnitFolder
+from harness.running.worker import checkpoint_key
 from harness.studies.definition import Cell
 from harness.studies.results import StudyResults
-from harness.train import best_network
-from harness.trainable import checkpoint_key
+from harness.training.checkpoints import CheckpointStore
+from harness.training.train import best_network
 
 CLASS = 1  # whose probability is shown
 

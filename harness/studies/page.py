@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import get_args
 
-from harness.compare.numbers import mean_and_spread, plain
-from harness.compare.render import escaped
-from harness.compare.views import TableView
+from harness.comparing.numbers import mean_and_spread, plain
+from harness.comparing.render import escaped
+from harness.comparing.tables import TableView
 from harness.records import Unit
-from harness.report.drawing import Drawing
-from harness.report.page import BADGES, banner, figures, page, section, tables
-from harness.report.reproduce import made_with
+from harness.reporting.drawing import Drawing
+from harness.reporting.page import BADGES, banner, figures, page, section, tables
+from harness.reporting.reproduce import made_with
 from harness.statistics import mean_interval
 from harness.studies.claims import Answer, Judgement
 from harness.studies.results import StudyResults
@@ -71,13 +71,9 @@ def build_page(
 
 
 def as_markdown(
-    results: StudyResults,
-    judgements: Sequence[Judgement],
-    drawings: Sequence[Drawing],
-    command: str,
-    image_folder: str = ".",
+    results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
 ) -> str:
-    """A section of a document; `image_folder` is where the figures lie, as seen from it."""
+    """A section of a document that lies beside the figures."""
     file = results.study.file
     lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
     reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
@@ -91,7 +87,7 @@ def as_markdown(
     if missing := _missing(results):
         lines += ["", f"Missing: {escaped(missing)}."]
     for drawing in drawings:
-        lines += ["", f"![{escaped(drawing.title)}]({image_folder}/{drawing.name}.png)", ""]
+        lines += ["", f"![{escaped(drawing.title)}](./{drawing.name}.png)", ""]
         lines += [f"*{escaped(drawing.caption)}*"]
     lines += ["", escaped(f"{_spent(results)} Made with {_versions(results)}."), ""]
     return "\n".join(lines)

@@ -1,10 +1,12 @@
 """Numbers that a study's claims and figures speak of, read from the records of one cell and seed."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from harness.records import FinalEvaluation, Measures, Posterior, SearchResult, Unit
 
 Units = Mapping[str, Unit]  # of one cell and seed, by method; complete ones only
+T = TypeVar("T")
 
 
 def _result(units: Units, *methods: str) -> SearchResult:
@@ -14,6 +16,13 @@ def _result(units: Units, *methods: str) -> SearchResult:
         if unit and unit.result:
             return unit.result
     raise KeyError(methods[0])
+
+
+def _known(value: T | None) -> T:
+    """A KeyError, as for a network that was not trained, where the record has no such number."""
+    if value is None:
+        raise KeyError
+    return value
 
 
 def _ldn(units: Units) -> FinalEvaluation:
@@ -44,10 +53,7 @@ def _best_fixed(units: Units) -> Measures:
 
 
 def _full(units: Units) -> Measures:
-    full = _ldn(units).full
-    if full is None:
-        raise KeyError("full")
-    return full
+    return _known(_ldn(units).full)
 
 
 def _at_d_opt_alone(units: Units) -> Measures:
@@ -61,9 +67,7 @@ def _saving(units: Units) -> float:
 
     A fixed-depth network of D blocks applies its output block once instead of D + 1 times, a few per cent of the time.
     """
-    full = _ldn(units).full_forward_seconds_per_sample
-    if not full:
-        raise KeyError("full_forward_seconds_per_sample")
+    full = _known(_ldn(units).full_forward_seconds_per_sample or None)  # nor is 0 a time
     return 1 - _ldn(units).forward_seconds_per_sample / full
 
 
@@ -78,8 +82,8 @@ READINGS: dict[str, Callable[[Units], float]] = {
     "d_argmax": lambda units: posterior(units).d_opt_by_rule["argmax"],
     "d_threshold": lambda units: posterior(units).d_opt_by_rule["threshold"],
     "d_expected": lambda units: posterior(units).d_opt_by_rule["expected"],
-    "d_exact": lambda units: float(_ldn(units).d_opt_exact or 0),
-    "posterior_gap": lambda units: _ldn(units).posterior_gap_nats or 0.0,
+    "d_exact": lambda units: _known(_ldn(units).d_opt_exact),
+    "posterior_gap": lambda units: _known(_ldn(units).posterior_gap_nats),
     "log_likelihood": lambda units: _ldn(units).chosen.log_likelihood,
     "accuracy": lambda units: _ldn(units).chosen.accuracy,
     "ece": lambda units: _ldn(units).chosen.ece,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.records import Unit
-from harness.store import read_units
+from harness.running.store import read_units
 from harness.studies.definition import Cell, Study
 from harness.studies.readings import READINGS, Units
 

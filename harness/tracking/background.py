@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from harness.records import Unit
-from harness.tracking.store import Experiment, check_uri
+from harness.tracking.address import Experiment, check_uri
 
 
 def default_uri(out: Path) -> str:

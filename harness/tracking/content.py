@@ -15,10 +15,10 @@ import numpy as np
 
 from harness import keys
 from harness.colours import colour_of
-from harness.compare.anytime import rungs_of, trajectory
-from harness.compare.measures import Finished
+from harness.comparing.anytime import rungs_of, trajectory
+from harness.comparing.finished import Finished
 from harness.records import CurvePoint, SearchResult, TrialRecord, Unit
-from harness.tracking.notes import search_note, trial_note
+from harness.tracking.texts import search_note, trial_note
 
 T = TypeVar("T")
 MOST_POINTS = 100  # of one curve

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from harness.errors import UserError
-from harness.tracking.store import check_uri, sqlite_file
+from harness.tracking.address import check_uri, sqlite_file
 
 HOST = "127.0.0.1"
 PORT = 5000

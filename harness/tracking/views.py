@@ -16,7 +16,7 @@ from typing import Any
 from mlflow import MlflowClient
 
 from harness import keys
-from harness.tracking.store import exclusive
+from harness.tracking.address import exclusive
 
 log = logging.getLogger(__name__)
 

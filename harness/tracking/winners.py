@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from harness.model_file import load_model
 from harness.records import Unit
-from harness.store import UnitFolder
+from harness.running.store import UnitFolder
 from harness.tracking.models import Winner
+from harness.training.model_file import load_model
 
 
 def winner_in(out: Path) -> Callable[[Unit], Winner | None]:

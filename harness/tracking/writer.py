@@ -16,10 +16,10 @@ from harness import keys
 from harness.records import Unit
 from harness.spaces import SearchSpace
 from harness.tracking import models
+from harness.tracking.address import Experiment, check_uri, exclusive, shown, sqlite_file
 from harness.tracking.content import RunContent, search_content, trial_content, unit_key
 from harness.tracking.models import Winner
-from harness.tracking.notes import experiment_note
-from harness.tracking.store import Experiment, check_uri, exclusive, shown, sqlite_file
+from harness.tracking.texts import experiment_note
 from harness.tracking.views import write_views
 
 log = logging.getLogger(__name__)

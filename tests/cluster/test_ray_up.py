@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 import harness
 from harness import keys
-from harness.store import read_units
+from harness.running.store import read_units
 from tests.cluster import rig
 from tests.running.results import ledger
 

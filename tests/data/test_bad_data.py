@@ -10,10 +10,10 @@ import ray
 import yaml
 from PIL import Image
 
-from harness import runner
 from harness.cli import main
 from harness.data import memory
 from harness.methods import parse_methods
+from harness.running import runner
 from harness.spaces import load_space
 
 from .test_arrays import announce

@@ -10,7 +10,7 @@ from PIL import Image
 from harness.data import image_folder, memory
 from harness.errors import UserError
 from harness.spaces import ImageFolderData
-from harness.trial import run_one
+from harness.training.one_trial import run_one
 from tests.tiny import CONV, config
 
 from .tiny_files import pixels

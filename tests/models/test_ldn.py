@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from harness.data.on_device import on_device
-from harness.evaluate import exact_posterior
-from harness.final import posterior_gap
 from harness.models import FixedDepthNet, LearntDepthNet, build_network
 from harness.models.ldn import log_probs_of
 from harness.records import TrialConfig
+from harness.training.evaluate import exact_posterior
+from harness.training.final import posterior_gap
 from tests.tiny import config, conv_config, data_for, used_network
 
 BACKBONES = [

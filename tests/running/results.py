@@ -2,13 +2,18 @@
 
 import json
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from harness.methods import parse_methods
-from harness.runner import RunOptions, RunOutcome, make_units, run_units
+from harness.running.runner import RunOptions, RunOutcome, make_units, run_units
 from harness.spaces import load_space
 
 TIMED = {
@@ -67,6 +72,19 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240.0) ->
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.01)
     return value
+
+
+@contextmanager
+def local_ray(**resources: int) -> Iterator[None]:
+    """A Ray of the test's own, in this process."""
+    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
+    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    ray.init(_node_ip_address="127.0.0.1", _temp_dir=temp, **quiet, **resources)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(temp, ignore_errors=True)
 
 
 def workers_of(raylet_parent: int) -> list[int]:

@@ -1,42 +1,28 @@
 """Studies on a real Ray with logical GPUs: reproducibility, killed workers, GPU shares, a user's own method."""
 
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 
 from harness.cli import main
 from harness.errors import UserError
-from harness.store import only_writer
+from harness.running.store import only_writer
 from tests.methods.test_parse import MINE
-from tests.running.results import kill_nine, ledger, read, searches, unit_folder, wait_for, workers_of
+from tests.running.results import kill_nine, ledger, local_ray, read, searches, unit_folder, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
+def four_gpus() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_LOGICAL_GPUS", "1")  # before Ray starts, so that its workers have it
-        ray.init(
-            num_cpus=2,
-            num_gpus=4,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=temp,
-            log_to_driver=False,
-            configure_logging=False,
-        )
-        yield
-        ray.shutdown()
-    shutil.rmtree(temp, ignore_errors=True)
+        with local_ray(num_cpus=2, num_gpus=4):
+            yield
 
 
 def test_a_second_run_on_the_same_results_is_refused_and_writes_nothing(tmp_path: Path) -> None:
@@ -93,7 +79,7 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     assert killed
     searches(tmp_path / "whole", "ldn", *long)
     assert read(tmp_path / "killed", "ldn") == read(tmp_path / "whole", "ldn")
-    from harness.store import UnitFolder
+    from harness.running.store import UnitFolder
 
     [trial] = UnitFolder(tmp_path / "killed", "quickstart", "ldn", 0).read().trials
     assert [attempt.ended for attempt in trial.attempts] == ["died", "finished"]

@@ -1,8 +1,6 @@
 """Trials that are shorter than the start of a worker: the cluster fills all the same."""
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,27 +10,17 @@ import pytest
 import ray
 
 from benchmarks.made_up import report_at_once
-from harness import runner
+from harness.running import runner
 from harness.spaces import SearchSpace
-from tests.running.results import searches
+from tests.running.results import local_ray, searches
 
 WORKERS, SHORT = 4, 10
 
 
 @pytest.fixture
-def local_ray() -> Iterator[None]:
-    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
-    ray.init(
-        num_cpus=WORKERS,
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=temp,
-        log_to_driver=False,
-        configure_logging=False,
-    )
-    yield
-    ray.shutdown()
-    shutil.rmtree(temp, ignore_errors=True)
+def four_workers() -> Iterator[None]:
+    with local_ray(num_cpus=WORKERS):
+        yield
 
 
 def short_trial(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: str, **_: Any) -> None:
@@ -45,7 +33,7 @@ def short_trial(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_
 
 @pytest.mark.slow
 def test_a_worker_that_is_free_again_does_not_replace_one_that_is_starting(
-    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    four_workers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "run_task", short_trial)
     seen = tmp_path / "seen"

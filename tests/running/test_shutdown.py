@@ -13,7 +13,7 @@ import pytest
 LEAVES_RAY = """
 import gc, threading
 import ray
-from harness.runner import RunOptions, _ray
+from harness.running.runner import RunOptions, _ray
 
 gc.set_threshold(0)  # only the thread below collects
 garbage, over = [], threading.Event()

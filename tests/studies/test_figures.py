@@ -11,10 +11,9 @@ import pytest
 import torch
 import yaml
 
-from harness.compare.numbers import plain
+from harness.comparing.numbers import plain
 from harness.data.on_device import DeviceRows
 from harness.errors import UserError
-from harness.final import chosen_network
 from harness.models import LearntDepthNet
 from harness.studies.definition import Study, load_study
 from harness.studies.figures import draw_figures
@@ -24,7 +23,8 @@ from harness.studies.networks import TrainedNetwork, load_network
 from harness.studies.readings import READINGS
 from harness.studies.results import StudyResults
 from harness.studies.words import data_set_of, name_of
-from harness.train import predict
+from harness.training.final import chosen_network
+from harness.training.train import predict
 from tests.studies.trained import train_study
 from tests.tiny import conv_config, images, used_network
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.report.drawing import Drawing
+from harness.reporting.drawing import Drawing
 from harness.studies.claims import judge
 from harness.studies.page import READING_TABLES, as_markdown, build_page, reading_tables
 from harness.studies.readings import READINGS
 from harness.studies.results import StudyResults
-from tests.report.test_report import parsed
+from tests.reporting.test_report import parsed
 from tests.studies.test_figures import make_study
 from tests.studies.trained import train_study
 
@@ -88,13 +88,13 @@ def test_what_is_missing_is_named(results: StudyResults) -> None:
 
 
 def test_markdown_section(results: StudyResults) -> None:
-    text = as_markdown(results, judge(results), [DRAWING], COMMAND, "images/mine")
+    text = as_markdown(results, judge(results), [DRAWING], COMMAND)
     [judgement] = judge(results)
     assert text.startswith("## mine: A study\n")
     assert f"\n```\n{COMMAND}\n```\n" in text
     assert f"- **{judgement.answer}**: one & only (" in text
     assert "paper: 9 &lt; 10)" in text
-    assert "](images/mine/scan.png)" in text
+    assert "](./scan.png)" in text
     assert "*A caption of d\\_opt.*" in text
     assert "Scale small: all of it. Seeds 0, 1." in text
     assert "device-seconds. Made with harness " in text

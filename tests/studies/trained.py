@@ -5,22 +5,22 @@ from pathlib import Path
 
 import torch
 
-from harness.checkpoints import CheckpointStore
 from harness.data import load_training_data
 from harness.data.splits import TrainingData
-from harness.environment import environment
-from harness.final import evaluate_on_test
 from harness.methods import parse_methods
 from harness.methods.base import SearchMethod
 from harness.models import FixedDepthNet
 from harness.records import Progress, SearchResult, TrialConfig, TrialRecord
-from harness.runner import RunOptions, make_units
+from harness.running.runner import RunOptions, make_units
+from harness.running.unit import UnitRun
+from harness.running.worker import checkpoint_key
 from harness.spaces import SearchSpace
 from harness.studies.definition import Study
 from harness.studies.results import StudyResults, read_results
-from harness.train import Trained, run_trial
-from harness.trainable import checkpoint_key
-from harness.units import UnitRun
+from harness.training.checkpoints import CheckpointStore
+from harness.training.environment import environment
+from harness.training.final import evaluate_on_test
+from harness.training.train import Trained, run_trial
 from tests.synthetic import sum_of_costs
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import keys
-from harness.store import read_units
+from harness.running.store import read_units
 from harness.tracking.server import serving
 from tests.tracking.test_server import free_port
 

@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from harness import keys
 from harness.errors import UserError
 from harness.records import Unit
-from harness.tracking.store import shown
+from harness.tracking.address import shown
 from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import make_space, make_units
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from harness.report.drawing import Drawing
+from harness.reporting.drawing import Drawing
 from harness.studies.definition import FigureKind
 from harness.studies.figures.calibration import draw_calibration
 from harness.studies.figures.convergence import draw_convergence

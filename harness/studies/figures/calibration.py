@@ -8,15 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.colours import BLUE, VERMILION
-from harness.compare.numbers import plain
-from harness.evaluate import CLASS_BINS, ECE_BINS, ece_of
+from harness.comparing.numbers import plain
 from harness.records import FinalEvaluation, ReliabilityBin
-from harness.report.curves import FEWEST_SAMPLES, pooled_bins
-from harness.report.drawing import MUTED, Drawing, draw, legend_below
+from harness.reporting.curves import FEWEST_SAMPLES, pooled_bins
+from harness.reporting.drawing import MUTED, Drawing, draw, legend_below
 from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, cells_by_data_set, seeds_in_words
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
+from harness.training.evaluate import CLASS_BINS, ECE_BINS, ece_of
 
 Bins = Sequence[ReliabilityBin]
 

@@ -1,7 +1,7 @@
 """Is q the posterior yet? Learnt and exact depth, the gap between them and quality against training length."""
 
 from harness.colours import BLUE, GREEN, VERMILION
-from harness.report.drawing import Drawing
+from harness.reporting.drawing import Drawing
 from harness.studies.figures.lines import Line, Panel, draw_panels
 from harness.studies.results import StudyResults
 

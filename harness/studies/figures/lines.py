@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from harness.compare.numbers import plain
-from harness.report.drawing import PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, seconds_axis
+from harness.comparing.numbers import plain
+from harness.reporting.drawing import PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, plain_axis
 from harness.studies.definition import BASE, Cell
 from harness.studies.results import StudyResults
 from harness.studies.words import axis_of, data_set_of
@@ -148,7 +148,7 @@ def draw_panels(
 
 def _y_axis(axes: Axes, numbers: Sequence[float]) -> None:
     if numbers and _spans_decades(numbers):
-        seconds_axis(axes, "y", log=True)
+        plain_axis(axes, "y", log=True)
     elif numbers and all(number == round(number) for number in numbers):
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.set_ylim(bottom=0)

@@ -4,18 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.report.drawing import Drawing, draw
+from harness.reporting.drawing import Drawing
 from harness.studies.definition import Cell
-from harness.studies.figures.lines import WIDE_INCHES
-from harness.studies.figures.planes import (
-    POINTS_SHOWN,
-    Row,
-    depths_shown,
-    height_of,
-    maps_of,
-    marginal_map,
-    paint_rows,
-)
+from harness.studies.figures.planes import POINTS_SHOWN, Row, depths_shown, draw_rows, maps_of, marginal_map
 from harness.studies.networks import load_network
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
@@ -35,19 +26,15 @@ def draw_maps(results: StudyResults, storage: str) -> Drawing:
         depths = depths_shown(cell.space.depth.max, DEPTHS)
         rows.append(Row(name_of(cell), trained.data, [*maps_of(trained, depths), marginal_map(trained)]))
         chosen.append(f"{name_of(cell)}: d_opt = {trained.d_opt}")
-
-    missing = f" No checkpoint is left of: {', '.join(gone)}." if gone else ""
-    return draw(
+    return draw_rows(
         "maps",
         "The function that each depth has learnt",
         f"Seed {seed}. p(class 1) over the input plane, read from one learnt-depth network at single depths d, not "
         "marginalised; framed: its prediction over the depths it keeps. Dots: training points, at most "
-        f"{POINTS_SHOWN}; x₁ and x₂ have the same range.{missing}",
-        f"Colour maps of learnt functions. {'; '.join(chosen) or 'No network is left to draw'}.",
-        height_of(rows, WIDE_INCHES),
-        lambda figure: paint_rows(figure, rows),
-        width=WIDE_INCHES,
-        png=True,
+        f"{POINTS_SHOWN}; x₁ and x₂ have the same range.",
+        rows,
+        chosen,
+        gone,
     )
 
 

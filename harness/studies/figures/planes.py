@@ -12,7 +12,8 @@ from matplotlib.image import AxesImage
 from harness.colours import BLUE, VERMILION
 from harness.data.splits import Array, TrainingData
 from harness.errors import UserError
-from harness.report.drawing import INK
+from harness.reporting.drawing import INK, Drawing, draw
+from harness.studies.figures.lines import WIDE_INCHES
 from harness.studies.networks import CLASS, TrainedNetwork
 
 PIXELS = 120  # of a map's side
@@ -52,7 +53,24 @@ def depths_shown(deepest: int, at_most: int) -> list[int]:
     return sorted({round(float(place)) for place in places})
 
 
-def paint_rows(figure: Figure, rows: Sequence[Row]) -> None:
+def draw_rows(
+    name: str, title: str, caption: str, rows: Sequence[Row], chosen: Sequence[str], gone: Sequence[str]
+) -> Drawing:
+    """A row for every network; `chosen` says its depth in words, `gone` names those without a checkpoint."""
+    missing = f" No checkpoint is left of: {', '.join(gone)}." if gone else ""
+    return draw(
+        name,
+        title,
+        caption + missing,
+        f"Colour maps of learnt functions. {'; '.join(chosen) or 'No network is left to draw'}.",
+        _height(rows),
+        lambda figure: _paint_rows(figure, rows),
+        width=WIDE_INCHES,
+        png=True,
+    )
+
+
+def _paint_rows(figure: Figure, rows: Sequence[Row]) -> None:
     if not rows:
         figure.text(0.5, 0.5, "no checkpoint is left to draw from", ha="center")
         return
@@ -73,10 +91,10 @@ def paint_rows(figure: Figure, rows: Sequence[Row]) -> None:
         figure.colorbar(image, ax=grid, location="bottom", shrink=0.4, aspect=35, label="probability of class 1")
 
 
-def height_of(rows: Sequence[Row], width: float) -> float:
+def _height(rows: Sequence[Row]) -> float:
     """So that maps are square and fill the width."""
     columns = max((len(row.maps) for row in rows), default=1)
-    side = (width - 0.6) / columns
+    side = (WIDE_INCHES - 0.6) / columns
     return 0.8 + len(rows) * (side + 0.2)
 
 

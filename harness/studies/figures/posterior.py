@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.compare.numbers import plain
-from harness.report.drawing import WIDTH_INCHES, Drawing, draw, legend_below
-from harness.report.posterior import DepthBelief, paint_posterior
+from harness.comparing.numbers import plain
+from harness.reporting.drawing import WIDTH_INCHES, Drawing, draw, legend_below
+from harness.reporting.posterior import DepthBelief, paint_posterior
 from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, seeds_in_words
 from harness.studies.readings import fixed_depths, posterior

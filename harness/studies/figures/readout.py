@@ -1,8 +1,7 @@
 """The function at every depth of a learnt-depth network, and of a fixed-depth one read out before its end: figure 3."""
 
-from harness.report.drawing import Drawing, draw
-from harness.studies.figures.lines import WIDE_INCHES
-from harness.studies.figures.planes import Row, depths_shown, height_of, maps_of, marginal_map, paint_rows
+from harness.reporting.drawing import Drawing
+from harness.studies.figures.planes import Row, depths_shown, draw_rows, maps_of, marginal_map
 from harness.studies.networks import load_network
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
@@ -24,17 +23,13 @@ def draw_readout(results: StudyResults, storage: str) -> Drawing:
         if fixed:
             rows.append(Row(f"{name}DDN", fixed.data, maps_of(fixed, depths)))
         gone += [f"{name}{kind}" for kind, found in (("LDN", learnt), ("DDN", fixed)) if found is None]
-
-    missing = f" No checkpoint is left of: {', '.join(gone)}." if gone else ""
-    return draw(
+    return draw_rows(
         "readout",
         "The function that each depth computes",
         f"Seed {seed}. p(class 1) over the input plane, single depths d. LDN: one learnt-depth network; framed: its "
         "prediction over the depths it keeps. DDN: a fixed-depth network of the same D, its output block put on the "
-        f"activations after d blocks. Dots: training points; x₁ and x₂ have the same range.{missing}",
-        f"Colour maps of learnt functions. {'; '.join(chosen) or 'No network is left to draw'}.",
-        height_of(rows, WIDE_INCHES),
-        lambda figure: paint_rows(figure, rows),
-        width=WIDE_INCHES,
-        png=True,
+        "activations after d blocks. Dots: training points; x₁ and x₂ have the same range.",
+        rows,
+        chosen,
+        gone,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from harness.colours import BLUE, GREEN, PURPLE, VERMILION
-from harness.report.drawing import Drawing
+from harness.reporting.drawing import Drawing
 from harness.studies.figures.lines import Line, Panel, draw_panels
 from harness.studies.results import StudyResults
 

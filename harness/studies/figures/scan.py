@@ -1,7 +1,7 @@
 """Learnt depth and test quality against the setting that varies: the paper's figure 2, right, and its appendix."""
 
 from harness.colours import BLUE, VERMILION
-from harness.report.drawing import Drawing
+from harness.reporting.drawing import Drawing
 from harness.studies.figures.lines import Line, Panel, draw_panels, setting_of
 from harness.studies.results import StudyResults
 from harness.studies.words import axis_of

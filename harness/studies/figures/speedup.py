@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.colours import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
-from harness.compare.numbers import plain
-from harness.report.drawing import MARKERS, MUTED, Drawing, draw, legend_below
+from harness.comparing.numbers import plain
+from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below
 from harness.studies.figures.lines import (
     Line,
     cells_by_data_set,

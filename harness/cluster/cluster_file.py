@@ -1,0 +1,231 @@
+"""Is a cluster YAML for `ray up` right and closed to the world? Read offline, before money is spent."""
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.cluster.checks import Check, verdict
+from harness.cluster.versions import check_pins
+from harness.errors import UserError, nearest
+
+PLACEHOLDER = "EDIT-ME"
+EVERYWHERE = ("0.0.0.0/0", "::/0")
+
+# Ray takes any key in `provider` without a word; these are the ones it reads.
+_COMMON_PROVIDER_KEYS = {"type", "use_internal_ips", "disable_node_updaters", "disable_launch_config_check"}
+_PROVIDER_KEYS = {
+    "aws": _COMMON_PROVIDER_KEYS
+    | {
+        "region",
+        "availability_zone",
+        "cache_stopped_nodes",
+        "security_group",
+        "key_pair",
+        "aws_credentials",
+        "cloudwatch",
+        "worker_liveness_check",
+        "worker_rpc_drain",
+        "foreground_node_launch",
+    },
+    "local": _COMMON_PROVIDER_KEYS | {"head_ip", "worker_ips", "external_head_ip", "coordinator_address"},
+}
+
+Config = Mapping[str, Any]
+
+
+def read_cluster_file(path: Path) -> dict[str, Any]:
+    """The YAML as a mapping with a provider this harness knows."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"a cluster file must exist: there is no {path}; start from ray_cluster.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"a cluster file must be readable text, {path} is not: {error}") from None
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise UserError(f"a cluster file must be valid YAML, {path} is not; correct {where}{problem}") from None
+    if not isinstance(config, dict):
+        raise UserError(
+            f"a cluster file must be a mapping with `cluster_name` and `provider`, {path} is not; start from "
+            "ray_cluster.yaml"
+        )
+    provider = config.get("provider")
+    kind = provider.get("type") if isinstance(provider, dict) else None
+    if kind not in _PROVIDER_KEYS:
+        raise UserError(f"`provider: type:` must be one of {', '.join(_PROVIDER_KEYS)}, {path} has {kind!r}")
+    return config
+
+
+def check_cluster_file(path: Path) -> list[Check]:
+    """All offline checks of a cluster file, in the order in which a person would repair it."""
+    config = read_cluster_file(path)
+    checks = [_edited(path.read_text(encoding="utf-8")), _schema(config), _provider_keys(config)]
+    if config["provider"]["type"] == "aws":
+        checks += [_node_config(config), _closed(config)]
+    return [
+        *checks,
+        check_pins(config, commands(config), path.parent / "constraints.txt"),
+        _bindings(config),
+        _token(config),
+    ]
+
+
+def _edited(text: str) -> Check:
+    lines = enumerate(text.splitlines(), start=1)
+    left = [f"line {number}" for number, line in lines if PLACEHOLDER in line.split(" #")[0]]
+    remedy = f"put your own values where the file says {PLACEHOLDER}"
+    return verdict("values", [f"not edited: {', '.join(left)}"] if left else [], "all filled in", remedy)
+
+
+def _schema(config: Config) -> Check:
+    problem = schema_problem(config)
+    return verdict("schema", [problem] if problem else [], "as Ray wants it", "correct the key or value that is named")
+
+
+def schema_problem(config: Config) -> str | None:
+    """What Ray's own validation has against the file, in one line; Ray fills in its defaults first."""
+    import click
+    import jsonschema  # type: ignore[import-untyped]
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    silence = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    try:
+        with silence[0], silence[1], _quiet_ray():
+            validate_config(prepare_config(dict(config)))
+    except jsonschema.ValidationError as error:
+        where = ".".join(str(part) for part in error.absolute_path)
+        return f"{where}: {error.message}" if where else str(error.message)
+    except (click.ClickException, SystemExit) as error:  # Ray's `abort`
+        return str(error) or "Ray refuses the file"
+    except Exception as error:  # Ray raises what happens to come up: KeyError, AttributeError, AssertionError …
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+@contextlib.contextmanager
+def _quiet_ray() -> Iterator[None]:
+    """Ray logs a warning per mounted file although no container is used."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _provider_keys(config: Config) -> Check:
+    provider = config["provider"]
+    known = _PROVIDER_KEYS[provider["type"]]
+    problems = [f"unknown key {key!r}, {nearest(key, known)}" for key in provider if key not in known]
+    if provider["type"] == "aws" and not provider.get("region"):
+        problems.append("`region` is missing")
+    machines = [provider.get("head_ip"), *(provider.get("worker_ips") or [])]
+    twice = sorted({str(machine) for machine in machines if machine != PLACEHOLDER and machines.count(machine) > 1})
+    if provider["type"] == "local" and twice:
+        problems.append(f"named twice: {', '.join(twice)} (the head is no worker)")
+    remedy = "correct the key; Ray ignores those it does not know without a word"
+    return verdict("provider", problems, "all keys known", remedy)
+
+
+def _node_config(config: Config) -> Check:
+    """`node_config` goes to EC2's RunInstances; botocore knows its shape."""
+    remedy = "correct the key: EC2 would refuse to start the machine"
+    try:
+        import botocore.session
+        from botocore.validate import ParamValidator
+    except ImportError:
+        return Check(
+            "node_config", False, "not checked, boto3 is missing", "pip install 'depth-search-harness[cluster]'"
+        )
+    shape = botocore.session.Session().get_service_model("ec2").operation_model("RunInstances").input_shape
+    problems = []
+    for name, node in _node_types(config).items():
+        given = dict(node.get("node_config") or {})
+        given.pop("SubnetIds", None)  # Ray's own: it becomes SubnetId
+        report = ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **given}, shape)
+        lines = report.generate_report().splitlines()
+        problems += [f"{name}: {line.split(', must be one of')[0]}" for line in lines]
+    return verdict("node_config", problems, "as EC2 wants it", remedy)
+
+
+def _closed(config: Config) -> Check:
+    problems = []
+    for name, node in _node_types(config).items():
+        settings = node.get("node_config") or {}
+        inner = [group for card in settings.get("NetworkInterfaces", []) for group in card.get("Groups", [])]
+        if not settings.get("SecurityGroupIds") and not inner:
+            problems.append(f"{name} has no SecurityGroupIds, so Ray makes a group with port 22 open to the world")
+    group = config["provider"].get("security_group")
+    for rule in open_rules((group.get("IpPermissions") or []) if isinstance(group, dict) else []):
+        problems.append(f"provider.security_group opens {rule}")
+    remedy = "give every node type the SecurityGroupIds of a group that lets in ssh from your address only"
+    return verdict("security group", problems, "your own, given for every node type", remedy)
+
+
+def open_rules(permissions: list[dict[str, Any]]) -> list[str]:
+    """The inbound rules that let the whole internet in, as `port 22 to 0.0.0.0/0`."""
+    found = []
+    for rule in permissions:
+        ranges = [entry.get("CidrIp") for entry in rule.get("IpRanges", [])]
+        ranges += [entry.get("CidrIpv6") for entry in rule.get("Ipv6Ranges", [])]
+        first, last = rule.get("FromPort", -1), rule.get("ToPort", -1)
+        ports = "every port" if first in (-1, None) else f"port {first}" if first == last else f"ports {first}-{last}"
+        found += [f"{ports} to {cidr}" for cidr in ranges if cidr in EVERYWHERE]
+    return found
+
+
+def _bindings(config: Config) -> Check:
+    """The dashboard and MLflow have no login of their own, so they listen on 127.0.0.1 and are reached through ssh."""
+    problems = []
+    heads = [command for command in config.get("head_start_ray_commands") or [] if "ray start" in command]
+    for command in heads:
+        host = re.search(r"--dashboard-host[= ]+(\S+)", command)
+        if host and host.group(1).strip("'\"") not in ("127.0.0.1", "localhost"):
+            problems.append(f"the dashboard listens on {host.group(1)}")
+    if not heads and config["provider"]["type"] == "aws":
+        problems.append("no `ray start` for the head, and Ray's own binds the dashboard to 0.0.0.0")
+    for command in commands(config):
+        host = re.search(r"mlflow (?:server|ui)\b.*?--host[= ]+(\S+)", command, re.DOTALL)
+        if host and host.group(1) not in ("127.0.0.1", "localhost"):
+            problems.append(f"the MLflow server listens on {host.group(1)}")
+    remedy = "bind to 127.0.0.1 (--dashboard-host=127.0.0.1, --host 127.0.0.1) and open an ssh tunnel"
+    return verdict("bindings", problems, "dashboard and MLflow on 127.0.0.1 only", remedy)
+
+
+def _token(config: Config) -> Check:
+    """Without a token, who reaches the port runs code on the cluster."""
+    problems = []
+    for side in ("head", "worker"):
+        for command in config.get(f"{side}_start_ray_commands") or []:
+            if "ray start" in command and not re.search(r"RAY_AUTH_MODE=[\"']?token\b", command.split("ray start")[0]):
+                problems.append(f"the {side} starts Ray without RAY_AUTH_MODE=token")
+        if not config.get(f"{side}_start_ray_commands"):
+            problems.append(f"no {side}_start_ray_commands, so the {side} starts without token authentication")
+    mounts = config.get("file_mounts")
+    if not any(str(remote).endswith(".ray/auth_token") for remote in (mounts if isinstance(mounts, dict) else {})):
+        problems.append("no file mount brings the token to ~/.ray/auth_token")
+    remedy = "`export RAY_AUTH_MODE=token;` before each `ray start`, and mount ~/.ray/auth_token"
+    return verdict("token", problems, "asked for on every node", remedy)
+
+
+def _node_types(config: Config) -> dict[str, Mapping[str, Any]]:
+    types = config.get("available_node_types")
+    return {name: node for name, node in types.items() if isinstance(node, dict)} if isinstance(types, dict) else {}
+
+
+def commands(config: Config) -> Iterator[str]:
+    """Every shell command of the file, those of single node types included."""
+    for source in (config, *_node_types(config).values()):
+        for key, value in source.items():
+            if key.endswith("_commands") and isinstance(value, list):
+                yield from (command for command in value if isinstance(command, str))

@@ -1,0 +1,248 @@
+"""Can a running Ray do what a run will ask of it? Every node is asked; nothing is left behind."""
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.cluster.checks import Check, verdict
+from harness.cluster.nodes import NodeReport, ask_nodes, autoscaler_config, share_tokens
+from harness.errors import UserError
+
+
+def doctor(
+    address: str, storage: str | None, tracking_uri: str | None, gpus_per_trial: float, cpus_per_trial: float
+) -> list[Check]:
+    """The preflight of a run, on the Ray at `address` or on the one this process is connected to."""
+    import ray
+
+    with _connected(address):
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        reports = ask_nodes([node["NodeID"] for node in alive])
+        autoscaler = autoscaler_config()
+        answered = [report.node_id for report in reports]
+        tokens = share_tokens(answered, storage) if storage else {}
+    silent = [node["NodeManagerAddress"] for node in alive if node["NodeID"] not in answered]
+    machines = {report.host for report in reports}
+    return [
+        check_nodes(len(alive), silent, [node["NodeManagerAddress"] for node in alive], autoscaler),
+        check_versions(reports),
+        check_storage(storage, tokens, {report.node_id: report.host for report in reports}),
+        check_resources([node["Resources"] for node in alive], autoscaler, gpus_per_trial, cpus_per_trial),
+        check_tracking(tracking_uri, len(machines)),
+    ]
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[None]:
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    silent = UserError(
+        f"a Ray must run at the address given, none answers at {address}; start one (`ray up`, `ray start --head`)"
+    )
+    if not answers(address):
+        raise silent
+    try:
+        with _silent_stderr():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="harness-doctor")
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
+        if "Could not find any running Ray" in str(error):
+            raise silent from None
+        # Another Ray or Python; no token here; or a wrong one, of which Ray says only that it could not connect.
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"Ray at {address} refuses this process: {reason}; use the Ray, the Python and the ~/.ray/auth_token of "
+            "the cluster, and export RAY_AUTH_MODE=token"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Ray's native code writes a line a second about a token that does not fit; our sentence says it once."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def answers(address: str | None) -> bool:
+    """Whether something listens at host:port: Ray would try for minutes. Other addresses it refuses at once."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return True
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def check_nodes(
+    alive: int, silent: Sequence[str], addresses: Sequence[str], autoscaler: Mapping[str, Any] | None
+) -> Check:
+    """All machines that a `local` cluster file names are there and answer. Cloud workers come when they are needed."""
+    problems = [f"{node} did not run a task" for node in silent]
+    if _missing_machines(alive, autoscaler):
+        wanted = (autoscaler or {})["provider"]["worker_ips"]
+        absent = [str(worker) for worker in wanted if worker not in addresses]
+        problems.append(f"{alive - 1} of {len(wanted)} workers are up, missing: {', '.join(absent)}")
+    remedy = (
+        "`ray monitor <file>` shows why; is ssh from the head to it possible, was `ray up` run with "
+        "RAY_UP_enable_autoscaler_v2=0, has it the same Ray and the token?"
+    )
+    if problems:
+        return Check("nodes", False, "; ".join(problems), remedy, fatal=False)
+    return Check(
+        "nodes", True, f"{alive} alive" + (", more come when trials wait" if _worker_types(autoscaler) else "")
+    )
+
+
+def _missing_machines(alive: int, autoscaler: Mapping[str, Any] | None) -> int:
+    """How many machines of one's own are not up (yet); by number, since names cannot be told from addresses here."""
+    provider = (autoscaler or {}).get("provider", {})
+    return max(0, len(provider.get("worker_ips", [])) + 1 - alive) if provider.get("type") == "local" else 0
+
+
+def check_versions(reports: Sequence[NodeReport]) -> Check:
+    """Python, Ray, torch and harness are the same on all nodes: a mix makes numbers that cannot be compared."""
+    problems = []
+    for package in ("python", "ray", "torch", "harness"):
+        found: dict[str, list[str]] = {}
+        for report in reports:
+            found.setdefault(report.versions.get(package) or "missing", []).append(report.host)
+        if len(found) > 1 or "missing" in found:
+            shown = ", ".join(
+                f"{version} on {' '.join(sorted(set(hosts)))}" for version, hosts in sorted(found.items())
+            )
+            problems.append(f"{package}: {shown}")
+    fine = (
+        ", ".join(f"{package} {version}" for package, version in reports[0].versions.items()) if reports else "no node"
+    )
+    return verdict("versions", problems, fine, "install the same on every node: pip install -c constraints.txt .")
+
+
+def check_storage(storage: str | None, tokens: Mapping[str, str | None], hosts: Mapping[str, str]) -> Check:
+    """Every node wrote a token and read those of all others; `tokens` holds what went wrong on a node, or None."""
+    if storage is None:
+        if len(set(hosts.values())) < 2:
+            return Check("storage", True, "this machine's disk")
+        remedy = "give --storage s3://bucket/folder, or a folder that all nodes see (NFS)"
+        return Check("storage", False, f"none given, and there are {len(set(hosts.values()))} machines", remedy)
+    problems = [f"{hosts[node]}: {problem}" for node, problem in tokens.items() if problem]
+    remedy = "use a bucket that all nodes may write (S3), or a folder that is mounted on all of them (NFS)"
+    return verdict("storage", problems, f"{storage}: written and read by {len(tokens)} nodes", remedy)
+
+
+@dataclass(frozen=True)
+class WorkerType:
+    """A kind of machine the autoscaler may still start."""
+
+    name: str
+    resources: Mapping[str, float]
+    most: int
+
+
+def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
+    """Those that are described: not machines of one's own, of which Ray knows nothing before they are up."""
+    config = autoscaler or {}
+    most = config.get("max_workers", 0)
+    types = config.get("available_node_types", {})
+    found = [
+        WorkerType(name, kind["resources"], min(most, kind.get("max_workers", most)))
+        for name, kind in types.items()
+        if kind.get("resources") and name != config.get("head_node_type")
+    ]
+    return [kind for kind in found if kind.most > 0]
+
+
+@dataclass(frozen=True)
+class TrialSlots:
+    now: int  # trials that the machines there can hold at once
+    most: int  # with those the autoscaler may still start, all of the kind that holds most; or with all of one's own
+
+
+def trial_slots(
+    nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
+) -> TrialSlots:
+    """One trial runs on one machine, so slots are counted machine by machine."""
+    asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
+    now = sum(_fits(node, asked) for node in nodes)
+    scaled = max((_fits(kind.resources, asked) * kind.most for kind in _worker_types(autoscaler)), default=0)
+    # A run begun right after `ray up` shall use the machines that come later: taken to be like the best that is up.
+    missing = _missing_machines(len(nodes), autoscaler) * max((_fits(node, asked) for node in nodes), default=0)
+    return TrialSlots(now, max(now + missing, scaled))
+
+
+def check_resources(
+    nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
+) -> Check:
+    """A trial must fit on a machine that is there or within the autoscaler's limits; Ray would wait for ever."""
+    slots = trial_slots(nodes, autoscaler, gpus, cpus)
+    words = " and ".join(f"{amount:g} {name}" for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0)
+    if slots.most:
+        scaled = f", up to {slots.most} with new machines" if slots.most > slots.now else ""
+        return Check("resources", True, f"{words} per trial: {slots.now} at once now{scaled}")
+    largest = {name: max([0.0, *(node.get(name, 0) for node in nodes)]) for name in ("GPU", "CPU")}
+    types = _worker_types(autoscaler)
+    coming = "".join(f"; {kind.name}, up to {kind.most}: {_shown(kind.resources)}" for kind in types)
+    detail = f"a trial asks for {words}, no machine ever has that (largest now: {_shown(largest)}{coming})"
+    remedy = "lower --gpus-per-trial or --cpus-per-trial, or give the cluster file a larger machine and max_workers > 0"
+    if missing := _missing_machines(len(nodes), autoscaler):
+        remedy = f"wait for the {missing} machine(s) of the cluster file that are not up, or {remedy}"
+    return Check("resources", False, detail, remedy)
+
+
+def _fits(machine: Mapping[str, float], asked: Mapping[str, float]) -> int:
+    """How many trials fit on a machine at once."""
+    slack = 1e-9  # 1 / 0.1 must be 10
+    return min((int(machine.get(name, 0) / amount + slack) for name, amount in asked.items()), default=0)
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("GPU", "CPU"))
+
+
+def check_tracking(uri: str | None, machines: int) -> Check:
+    """The tracking server answers; a sqlite file is for one machine."""
+    if uri is None:
+        return Check("tracking", True, "none given")
+    scheme = urlsplit(uri).scheme
+    server = (
+        "start `mlflow server --host 127.0.0.1 --port 5000` on the head and give --tracking-uri http://127.0.0.1:5000"
+    )
+    if scheme in ("http", "https"):
+        try:
+            with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10):
+                return Check("tracking", True, f"{uri} answers")
+        except (urllib.error.URLError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            return Check("tracking", False, f"{uri} does not answer: {reason}", server, fatal=False)
+    if scheme == "sqlite":
+        folder = Path(uri.removeprefix("sqlite:///")).parent
+        if machines > 1:
+            return Check("tracking", False, f"{uri} is a file, and there are {machines} machines", server)
+        problems = [] if folder.is_dir() else [f"there is no folder {folder} for {uri}"]
+        return verdict("tracking", problems, uri, f"mkdir -p {folder}")
+    if scheme in ("", "file"):
+        return Check("tracking", False, f"{uri} is a folder, which MLflow no longer writes", server)
+    return Check("tracking", True, f"{uri}: not asked")

@@ -1,0 +1,126 @@
+"""Is the reference cheaper than the searches, and does it cost quality? Reads records only, never a trainer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.comparing.checklist import checklist
+from harness.comparing.contamination import contamination
+from harness.comparing.depth_curve import depth_check
+from harness.comparing.equal_quality import equal_quality
+from harness.comparing.fairness import differences_between
+from harness.comparing.finished import finished_by_method, refit_measures, search_measures
+from harness.comparing.notes import notes
+from harness.comparing.phases import ledger
+from harness.comparing.sentences import headline, sentence
+from harness.comparing.stages import build_stage
+from harness.comparing.values import Comparison
+from harness.comparing.wall_clock import wall_clock
+from harness.errors import UserError, nearest
+from harness.records import Unit
+from harness.spaces import Margins
+
+__all__ = ["Comparison", "compare"]
+
+NOT_DETERMINING = frozenset({"description", "margins"})  # a plan's hash leaves them out too
+
+
+def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[str] = ()) -> Comparison:
+    """Takes all units of one space; unfinished ones are named and left out, `problems` of reading become notes.
+
+    Raises UserError where nothing can be compared: no finished unit, an unknown reference, mixed settings.
+    """
+    _check(units, reference)
+    space = units[0].plan.space
+    by_method = finished_by_method(units, reference)
+    if not by_method:
+        raise UserError(
+            f"a comparison needs at least one finished unit; {_count(units)} of {space.name} are unfinished"
+        )
+    known = list(dict.fromkeys(unit.plan.method for unit in units))
+    finished = [unit for group in by_method.values() for unit in group]
+    seeds = sorted({unit.plan.seed for unit in units})
+    margins = _strictest([unit.plan.space.margins for unit in units])
+    refitted = all(unit.result.refit is not None for unit in finished)
+
+    search = build_stage("search", by_method, reference, margins, search_measures)
+    doubts = contamination(by_method, search.pairs)
+    fairness = tuple(differences_between(finished))
+    ours = by_method.get(reference, [])
+    baselines = [units for method, units in by_method.items() if method != reference]
+    equal = [equal_quality(ours, theirs, margins.log_likelihood) for theirs in baselines]
+    checks = [depth_check(group, by_method.get("grid", [])) for group in by_method.values()]
+    depth_checks = tuple(item for item in checks if item is not None)
+    cells = {(unit.method, unit.seed) for unit in finished}
+    return Comparison(
+        space=space.name,
+        reference=reference,
+        margins=margins,
+        methods=tuple(by_method),
+        unfinished_methods=tuple(method for method in known if method not in by_method),
+        seeds=tuple(seeds),
+        missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
+        headline=headline(reference, search.pairs, doubts.found),
+        sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
+        search=search,
+        refit=build_stage("search + refit", by_method, reference, margins, refit_measures) if refitted else None,
+        equal_quality=tuple(item for item in equal if item is not None),
+        wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
+        ledgers=tuple(ledger(method, group) for method, group in by_method.items()),
+        depth_checks=depth_checks,
+        contamination=doubts,
+        fairness=fairness,
+        notes=(*problems, *notes(by_method, units, doubts)),
+        checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
+    )
+
+
+def _check(units: Sequence[Unit], reference: str) -> None:
+    if not units:
+        raise UserError("a comparison needs at least one finished unit; there are none")
+    methods = {unit.plan.method for unit in units}
+    if reference not in methods:
+        raise UserError(
+            f"the reference must be a method with results; got {reference!r}, {nearest(reference, methods)}"
+        )
+    seen: dict[str, Unit] = {}
+    for unit in units:
+        first = seen.setdefault("space", unit)
+        _refuse_difference(first, unit, first.plan.space.model_dump(), unit.plan.space.model_dump())
+        first = seen.setdefault(f"method {unit.plan.method}", unit)
+        _refuse_difference(first, unit, {"options": first.plan.options}, {"options": unit.plan.options})
+    cells = [(unit.plan.method, unit.plan.seed) for unit in units]
+    for cell in cells:
+        if cells.count(cell) > 1:
+            raise UserError(f"a method may have one unit per seed; {cell[0]} seed {cell[1]} is there twice")
+
+
+def _refuse_difference(first: Unit, second: Unit, one: dict[str, Any], other: dict[str, Any]) -> None:
+    differences = _differences(one, other)
+    if differences:
+        names = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in (first, second)]
+        raise UserError(
+            f"all units of a comparison must come from the same settings; {names[0]} and {names[1]} differ in "
+            + "; ".join(differences)
+        )
+
+
+def _differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """`training.lr: 0.1 / 0.05` for every setting that differs; those in NOT_DETERMINING may."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = sorted(one.keys() | other.keys())
+        return [
+            line
+            for name in names
+            if name not in NOT_DETERMINING
+            for line in _differences(one.get(name), other.get(name), f"{path}.{name}".lstrip("."))
+        ]
+    return [] if one == other else [f"{path}: {one!r} / {other!r}"]
+
+
+def _strictest(margins: Sequence[Margins]) -> Margins:
+    """The smallest of each: margins that were widened between two runs must not help a verdict."""
+    return Margins(**{name: min(getattr(item, name) for item in margins) for name in Margins.model_fields})
+
+
+def _count(units: Sequence[Unit]) -> str:
+    return "1 unit" if len(units) == 1 else f"all {len(units)} units"

@@ -1,0 +1,147 @@
+"""The checklist of Lindauer & Hutter, "Best Practices for Scientific Research on Neural Architecture Search" (2020),
+answered from the records. An answer is "yes" only where the evidence is in them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from harness.comparing.finished import Finished
+from harness.comparing.values import ChecklistItem, Contamination, DepthCheck, Difference
+
+Answer = Literal["yes", "partly", "no"]
+
+_PROTOCOL = ("settings", "same network", "training and validation split", "test set", "head cost rule")
+
+
+def checklist(
+    by_method: Mapping[str, Sequence[Finished]],
+    fairness: Sequence[Difference],
+    contamination: Contamination,
+    depth_checks: Sequence[DepthCheck],
+    refitted: bool,
+) -> tuple[ChecklistItem, ...]:
+    units = [unit for group in by_method.values() for unit in group]
+    return (
+        *_on_code(by_method, units),
+        *_on_comparing(by_method, units, fairness, contamination, depth_checks),
+        *_on_reporting(units, refitted),
+    )
+
+
+def _item(question: str, answer: Answer, evidence: str) -> ChecklistItem:
+    return ChecklistItem(question=question, answer=answer, evidence=evidence)
+
+
+def _on_code(by_method: Mapping[str, Sequence[Finished]], units: Sequence[Finished]) -> list[ChecklistItem]:
+    space = units[0].unit.plan.space
+    codes = sorted({trial.environment.code for unit in units for trial in unit.unit.trials})
+    version = ", ".join(codes)
+    known: Answer = "partly" if any(code.endswith("+dirty") for code in codes) else "yes"
+    options = {method: group[0].unit.plan.options for method, group in by_method.items()}
+    given = "; ".join(f"{method} {values}" for method, values in options.items() if values) or "all at their defaults"
+    seeds = sorted({unit.seed for unit in units})
+    training = space.training
+    return [
+        _item("Is the code of the training pipeline released?", known, f"harness/train.py, code version {version}"),
+        _item(
+            "Is the code of the search space released?", "yes", f"{space.name}: the whole space is in every plan.json"
+        ),
+        _item(
+            "Are the hyperparameters of the final evaluation and the seeds released?",
+            "yes",
+            f"SGD, rate {training.lr:g}, momentum {training.momentum:g}, batch {training.batch_size}, at most "
+            f"{training.max_epochs} epochs, patience {training.patience} on {training.monitor}; seeds {_list(seeds)}",
+        ),
+        _item(
+            "Is the code of the search methods released?", known, f"{', '.join(by_method)}: one file each, {version}"
+        ),
+        _item("Are the search methods' hyperparameters and seeds released?", "yes", f"options: {given}; in plan.json"),
+    ]
+
+
+def _on_comparing(
+    by_method: Mapping[str, Sequence[Finished]],
+    units: Sequence[Finished],
+    fairness: Sequence[Difference],
+    contamination: Contamination,
+    depth_checks: Sequence[DepthCheck],
+) -> list[ChecklistItem]:
+    protocol = [item.rule for item in fairness if item.rule.startswith(_PROTOCOL)]
+    confounders = [item.rule for item in fairness if not item.rule.startswith(_PROTOCOL)]
+    environment = units[0].unit.trials[0].environment if units[0].unit.trials else None
+    same = f"{environment.machine}, {environment.device}, torch {environment.torch}" if environment else "no trials"
+    per_seed = {seed: sum(unit.seed == seed for unit in units) for seed in sorted({unit.seed for unit in units})}
+    complete = sum(count == len(by_method) for count in per_seed.values())
+    runs: Answer = "yes" if complete >= 3 else "partly" if complete == 2 else "no"
+    confounded: Answer = "no" if confounders else "partly" if contamination.found else "yes"
+    return [
+        _item(
+            "Same data, split, search space, training code and hyperparameters for all methods?",
+            "no" if protocol else "yes",
+            f"differs in: {', '.join(protocol)}" if protocol else "split and config hashes agree for every seed",
+        ),
+        _item(
+            "Are confounding factors (hardware, versions, run time) controlled?",
+            confounded,
+            f"differs in: {', '.join(confounders)}"
+            if confounders
+            else f"{same} for every trial"
+            + (f"; but {'; '.join(contamination.signs)}" if contamination.found else "; seconds agree with TFLOP"),
+        ),
+        _item(
+            "Were ablations run?",
+            "partly" if depth_checks else "no",
+            "the learnt depths against every stand-alone depth of the grid; others are separate studies"
+            if depth_checks
+            else "a comparison run holds none; they are separate studies",
+        ),
+        _item(
+            "Same evaluation protocol for all methods?",
+            "no" if protocol else "yes",
+            f"one final evaluation per unit after the choice, {units[0].result.final.n_test} test samples, 15 ECE bins",
+        ),
+        _item("Is performance over time compared?", "yes", "anytime curves and cost at equal quality"),
+        _item(
+            "Is random search among the methods?",
+            "yes" if "random_search" in by_method else "no",
+            ", ".join(by_method),
+        ),
+        _item(
+            "Several runs, with their seeds reported?",
+            runs,
+            f"{complete} complete seeds of {len(per_seed)}: {_list(per_seed)}, paired, with t intervals",
+        ),
+        _item(
+            "Are tabular or surrogate benchmarks used for depth of evaluation?",
+            "partly" if "grid" in by_method else "no",
+            "grid trains every depth, which makes a table of this space"
+            if "grid" in by_method
+            else "grid did not run, so there is no table of all depths",
+        ),
+    ]
+
+
+def _on_reporting(units: Sequence[Finished], refitted: bool) -> list[ChecklistItem]:
+    return [
+        _item(
+            "Is it reported how hyperparameters were tuned, and at what cost?",
+            "partly",
+            "the space gives the same training settings to all methods and nothing is tuned per method; how the "
+            "space's author found them is not in the records",
+        ),
+        _item(
+            "Is the time of the whole method reported, not of the search phase only?",
+            "yes" if refitted else "partly",
+            "search, failed and lost work, driver, final evaluation"
+            + (", refit" if refitted else "; no refit was run"),
+        ),
+        _item(
+            "Are all details of the set-up reported?",
+            "yes",
+            f"settings, options, versions, machine, split hashes, {units[0].result.labels_fit} labels for fitting and "
+            f"{units[0].result.labels_chosen_with} for stopping and choosing",
+        ),
+    ]
+
+
+def _list(seeds: Mapping[int, int] | Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))

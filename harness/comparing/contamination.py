@@ -1,0 +1,55 @@
+"""Seconds on a shared machine lie: are they the same seconds for all methods?"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from harness import keys
+from harness.comparing.finished import Finished
+from harness.comparing.values import Contamination, Pair
+
+STEP_TOLERANCE = 1.25  # seconds per training sample at equal depth, between two methods
+RATIO_TOLERANCE = 1.5  # cost ratio in device-seconds against the one in TFLOP
+
+
+def contamination(by_method: Mapping[str, Sequence[Finished]], pairs: Sequence[Pair]) -> Contamination:
+    return Contamination(signs=(*_unequal_steps(by_method), *_disagreeing_ratios(pairs)))
+
+
+def _unequal_steps(by_method: Mapping[str, Sequence[Finished]]) -> list[str]:
+    """The pair of methods whose training steps differ most at equal depth, when that is too much."""
+    speeds = {method: _seconds_per_sample(units) for method, units in by_method.items()}
+    worst = (1.0, "", "")
+    for first, second in itertools.combinations(speeds, 2):
+        common = speeds[first].keys() & speeds[second].keys()
+        if common:
+            logs = [math.log(speeds[first][network] / speeds[second][network]) for network in common]
+            ratio = math.exp(sum(logs) / len(logs))
+            slow, fast = (first, second) if ratio > 1 else (second, first)
+            worst = max(worst, (max(ratio, 1 / ratio), slow, fast))
+    ratio, slow, fast = worst
+    if ratio <= STEP_TOLERANCE:
+        return []
+    return [f"at equal depth a training step took {slow} {ratio:.2f}× the seconds it took {fast}"]
+
+
+def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], float]:
+    """By (kind, depth). Trials with several attempts are left out: their counters may hold work done twice."""
+    seen: dict[tuple[str, int], list[float]] = {}
+    for unit in units:
+        for trial in unit.unit.trials:
+            usable = trial.status != "failed" and len(trial.attempts) <= 1
+            if usable and trial.cost.samples and trial.cost.train_seconds > 0:
+                seen.setdefault((trial.kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
+    return {network: sum(values) / len(values) for network, values in seen.items()}
+
+
+def _disagreeing_ratios(pairs: Sequence[Pair]) -> list[str]:
+    signs = []
+    for pair in pairs:
+        if not {keys.COST_DEVICE_SECONDS, keys.COST_TFLOP} <= pair.cost_ratios.keys():
+            continue
+        seconds, tflop = pair.cost_ratios[keys.COST_DEVICE_SECONDS].mean, pair.cost_ratios[keys.COST_TFLOP].mean
+        if max(seconds / tflop, tflop / seconds) > RATIO_TOLERANCE:
+            signs.append(f"{pair.baseline}'s cost ratio is {seconds:.2g}× in device time and {tflop:.2g}× in TFLOP")
+    return signs

@@ -1,0 +1,119 @@
+"""A comparison for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from harness.colours import colour_of
+from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, summary_tables
+from harness.comparing.values import Comparison
+
+_OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
+_MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
+
+
+def summary(comparison: Comparison) -> RenderableType:
+    """The tables a person looks for, what limits them, and the verdict last, where a terminal shows it."""
+    parts: list[RenderableType] = [_table(view, comparison) for view in summary_tables(comparison)]
+    if comparison.missing:
+        parts.append(_lines("Missing", [_missing(comparison)]))
+    if comparison.fairness:
+        listed = [f"{item.rule}: {item.detail}" for item in comparison.fairness]
+        parts.append(_lines("Not equal between methods; the verdicts it touches are withheld", listed))
+    parts.append(_lines("Notes", comparison.notes))
+    verdict = Group(Text(comparison.headline, style="bold"), _bullets(comparison.sentences))
+    parts.append(Panel(verdict, title=f"Verdict · {comparison.space}", title_align="left", box=box.ROUNDED))
+    return Group(*parts)
+
+
+def details(comparison: Comparison) -> RenderableType:
+    """Search + refit, equal quality, wall-clock, phases, depths and the checklist."""
+    parts: list[RenderableType] = [_table(view, comparison) for view in detail_tables(comparison)]
+    items = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    items.add_column(width=1)
+    items.add_column(ratio=1)
+    items.add_column(ratio=1, style="dim")
+    for item in comparison.checklist:
+        mark, style = _MARKS[item.answer]
+        items.add_row(Text(mark, style=style), item.question, Text(item.evidence))
+    parts += [Text("NAS best-practice checklist (Lindauer & Hutter)", style="bold"), items, Text("")]
+    return Group(*parts)
+
+
+def _table(view: TableView, comparison: Comparison) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for index, column in enumerate(view.columns):
+        table.add_column(column, justify="left" if index == 0 or column in TEXT_COLUMNS else "right")
+    previous = None
+    for row in view.rows:
+        name = row[0] if row[0] != previous or view.columns[1] == "n" else ""
+        previous = row[0]
+        style = colour_of(row[0]) if row[0] in comparison.methods else ""
+        table.add_row(Text(name, style=style), *(_cell(cell) for cell in row[1:]))
+    return Group(Text(view.title, style="bold"), table, Padding(Text(view.caption, style="dim"), (0, 0, 1, 0)))
+
+
+def _cell(cell: str) -> Text:
+    return Text(cell, style=_OUTCOME_STYLES.get(cell.split(",")[0], ""))
+
+
+def _lines(title: str, lines: Sequence[str]) -> RenderableType:
+    return Group(Text(title, style="bold"), Padding(_bullets(lines), (0, 0, 1, 0)))
+
+
+def _bullets(lines: Sequence[str]) -> Table:
+    items = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    items.add_column(width=1)
+    items.add_column()
+    for line in lines:
+        items.add_row("•", Text(line))
+    return items
+
+
+def _missing(comparison: Comparison) -> str:
+    parts = ["no result yet: " + ", ".join(comparison.missing) + " (the same `harness run` finishes it)"]
+    if comparison.unfinished_methods:
+        parts.append("no finished unit at all: " + ", ".join(comparison.unfinished_methods))
+    return "; ".join(parts)
+
+
+def as_markdown(comparison: Comparison) -> str:
+    lines = [f"# {escaped(comparison.space)}: {escaped(comparison.reference)} against the searches", ""]
+    lines += [f"**{escaped(comparison.headline)}**", ""]
+    lines += [f"- {escaped(sentence)}" for sentence in comparison.sentences] + [""]
+    for view in (*summary_tables(comparison), *detail_tables(comparison)):
+        lines += _markdown_table(view)
+    if comparison.missing:
+        lines += ["## Missing", "", f"- {escaped(_missing(comparison))}", ""]
+    lines += ["## Fairness", ""]
+    lines += [f"- {escaped(item.rule)}: {escaped(item.detail)}" for item in comparison.fairness] or [
+        "- no difference between the methods' units was found"
+    ]
+    lines += ["", "## Notes", "", *(f"- {escaped(note)}" for note in comparison.notes), ""]
+    lines += ["## NAS best-practice checklist (Lindauer & Hutter)", "", "| answer | question | evidence |"]
+    lines += ["| --- | --- | --- |"]
+    for item in comparison.checklist:
+        lines.append(f"| {item.answer} | {escaped(item.question)} | {escaped(item.evidence)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(view: TableView) -> list[str]:
+    head = "| " + " | ".join(map(escaped, view.columns)) + " |"
+    rule = "| --- |" + " ---: |" * (len(view.columns) - 1)
+    rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in view.rows]
+    return [f"## {escaped(view.title)}", "", head, rule, *rows, "", f"*{escaped(view.caption)}*", ""]
+
+
+def escaped(text: str) -> str:
+    """Names come from users: a pipe or a backslash must not break a table, nor an angle bracket become HTML."""
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    return text.replace("*", "\\*").replace("_", "\\_")
+
+
+def as_json(comparison: Comparison) -> str:
+    return comparison.model_dump_json(indent=2) + "\n"

@@ -1,0 +1,88 @@
+"""Rows and pairs of one cost mode: means per method, the reference against every baseline."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from harness import keys
+from harness.comparing.fairness import differences_between
+from harness.comparing.finished import COSTS, MEASURES, QUALITIES, Finished, Reader
+from harness.comparing.values import MethodRow, Pair, Stage
+from harness.spaces import Margins
+from harness.statistics import difference_interval, mean_interval, non_inferiority, ratio_interval
+
+ByMethod = Mapping[str, Sequence[Finished]]
+
+
+def build_stage(
+    name: Literal["search", "search + refit"], by_method: ByMethod, reference: str, margins: Margins, read: Reader
+) -> Stage:
+    rows = tuple(_row(method, units, read) for method, units in by_method.items())
+    others = [method for method in by_method if method != reference] if reference in by_method else []
+    pairs = (_pair(by_method[reference], by_method[other], margins, read) for other in others)
+    return Stage(name=name, rows=rows, pairs=tuple(pair for pair in pairs if pair is not None))
+
+
+def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
+    read_units = [read(unit) for unit in units]
+    per_seed = {measure.key: tuple(values[measure.key] for values in read_units) for measure in MEASURES}
+    return MethodRow(
+        method=method,
+        seeds=tuple(unit.seed for unit in units),
+        values={key: mean_interval(values) for key, values in per_seed.items()},
+        per_seed=per_seed,
+    )
+
+
+def paired(reference: Sequence[Finished], baseline: Sequence[Finished]) -> list[tuple[Finished, Finished]]:
+    """Units of both methods on the same seed, in the order of the seeds."""
+    others = {unit.seed: unit for unit in baseline}
+    return [(unit, others[unit.seed]) for unit in reference if unit.seed in others]
+
+
+def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: Margins, read: Reader) -> Pair | None:
+    pairs = paired(reference, baseline)
+    if not pairs:
+        return None
+    ours = [read(unit) for unit, _ in pairs]
+    theirs = [read(unit) for _, unit in pairs]
+
+    def column(values: Sequence[Mapping[str, float]], key: str) -> list[float]:
+        return [value[key] for value in values]
+
+    unequal = tuple(differences_between([unit for pair in pairs for unit in pair]))
+    withheld = [f"{item.rule}: {item.detail}" for item in unequal]
+    if len(pairs) == 1:
+        withheld.append("one seed: there is no interval, so there is no verdict")
+    verdicts = {}
+    if not withheld:
+        for measure in QUALITIES:
+            margin = margin_of(margins, measure.key)
+            if margin is not None:
+                sign = 1.0 if measure.better == "higher" else -1.0
+                gains = zip(column(ours, measure.key), column(theirs, measure.key), strict=True)
+                verdicts[measure.key] = non_inferiority([sign * (own - other) for own, other in gains], margin)
+    return Pair(
+        baseline=baseline[0].method,
+        seeds=tuple(unit.seed for unit, _ in pairs),
+        cost_ratios={
+            measure.key: ratio_interval(column(theirs, measure.key), column(ours, measure.key))
+            for measure in COSTS
+            if all(values[measure.key] > 0 for values in (*ours, *theirs))
+        },
+        differences={
+            measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key))
+            for measure in QUALITIES
+        },
+        verdicts=verdicts,
+        unequal=unequal,
+        withheld=tuple(withheld),
+    )
+
+
+def margin_of(margins: Margins, key: str) -> float | None:
+    """The space's margin for a measure; None for one that has no verdict (Brier)."""
+    return {
+        keys.TEST_ACCURACY: margins.accuracy,
+        keys.TEST_LOG_LIKELIHOOD: margins.log_likelihood,
+        keys.TEST_ECE: margins.ece,
+    }.get(key)

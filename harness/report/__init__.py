@@ -1,5 +1,0 @@
-"""One HTML file that answers the question, made from records alone."""
-
-from harness.report.html import build_report
-
-__all__ = ["build_report"]

@@ -1,0 +1,151 @@
+"""Figures of cost: what a search costs, where the time goes, how long one waits."""
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from harness import keys
+from harness.colours import colour_of
+from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends
+from harness.comparing.values import Comparison
+from harness.records import PHASES
+from harness.reporting.drawing import INK, MARKERS, Drawing, draw, legend_below, plain_axis
+
+# Apart from the methods' colours, ordered from the useful to the wasted; light and dark alternate.
+PHASE_COLOURS = {
+    "startup": "#d0d7de",
+    "data": "#ddcc77",
+    "train": "#332288",
+    "validate": "#88ccee",
+    "checkpoint": "#44aa99",
+    "lost": "#cc6677",
+    "other": "#6e7781",
+}
+
+
+def cost_bars(comparison: Comparison) -> Drawing:
+    rows = comparison.search.rows
+    ledgers = {item.method: item for item in comparison.ledgers}
+    ratios = {pair.baseline: pair.cost_ratios.get(keys.COST_DEVICE_SECONDS) for pair in comparison.search.pairs}
+    refitted = comparison.refit is not None
+    ends = [item.total + item.worker_start + (item.refit or 0.0) for item in ledgers.values()]
+    widest = max(*ends, *(cost for row in rows for cost in row.per_seed[keys.COST_DEVICE_SECONDS])) or 1.0
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for place, row in enumerate(rows):
+            item, colour = ledgers[row.method], colour_of(row.method)
+            axes.barh(place, item.total, color=colour, height=0.62)
+            axes.barh(
+                place, item.worker_start, left=item.total, color="white", edgecolor=colour, hatch="////", height=0.62
+            )
+            end = item.total + item.worker_start
+            if refitted:
+                axes.barh(place, item.refit or 0.0, left=end, color=colour, alpha=0.3, height=0.62)
+                end += item.refit or 0.0
+            points = row.per_seed[keys.COST_DEVICE_SECONDS]
+            axes.plot(points, [place + 0.31] * len(points), "o", ms=3.2, color="white", mec=INK, mew=0.7)
+            found = ratios.get(row.method)
+            text = plain(item.total) + " s" + (f"  ·  {ratio_with_ends(found)}" if found else "")
+            axes.text(max(end, *points) + widest * 0.025, place, text, va="center", fontsize=8.5)
+        axes.set_yticks(range(len(rows)), [row.method for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlim(0, widest * 1.42)
+        axes.set_xlabel("device-seconds per search")
+        axes.grid(axis="y", visible=False)
+        plain_axis(axes)
+
+    parts = "; ".join(f"{row.method} {mean_and_spread(row.values[keys.COST_DEVICE_SECONDS])}" for row in rows)
+    return draw(
+        "cost",
+        "What a search costs",
+        "Mean over seeds; dots are single seeds. Hatched: start of workers, which methods share; not in the figures"
+        + (", pale: refit" if refitted else "")
+        + f". The factor is each search's cost over {comparison.reference}'s, paired by seed, with its 95 % interval.",
+        f"Bars of device-seconds per method: {parts}.",
+        0.8 + 0.42 * len(rows),
+        paint,
+    )
+
+
+def wall_clock_lines(comparison: Comparison) -> Drawing:
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for index, item in enumerate(comparison.wall_clock):
+            known = [(devices, value) for devices, value in item.seconds.items() if value is not None]
+            if known:
+                axes.plot(
+                    *zip(*known, strict=True),
+                    marker=MARKERS[index % len(MARKERS)],
+                    color=colour_of(item.method),
+                    mec="white",
+                    ms=7,
+                    label=item.method,
+                )
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator([1, 2, 4, 8]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("devices")
+        axes.set_ylabel("seconds, modelled")
+        legend_below(figure, axes)
+
+    parts = "; ".join(
+        f"{item.method} {', '.join('no fit' if v is None else plain(v) for v in item.seconds.values())}"
+        for item in comparison.wall_clock
+    )
+    return draw(
+        "wallclock",
+        "Waiting time on more devices (modelled)",
+        "Scheduled from recorded trial durations, not measured on so many devices. A search of independent trials "
+        "gains from every device, an adaptive one up to the concurrency it ran with, one trial not at all.",
+        f"Modelled seconds at 1, 2, 4 and 8 devices: {parts}.",
+        3.0,
+        paint,
+    )
+
+
+def phases_stacked(comparison: Comparison) -> Drawing:
+    ledgers = comparison.ledgers
+    used = [phase for phase in PHASES if any(item.phases[phase] > 0 for item in ledgers)]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for place, item in enumerate(ledgers):
+            whole = sum(item.phases.values()) or 1.0
+            left = 0.0
+            for phase in used:
+                share = 100 * item.phases[phase] / whole
+                label = phase if place == 0 else None
+                hatch = "xxx" if phase == "lost" else None
+                colour = PHASE_COLOURS[phase]
+                axes.barh(
+                    place,
+                    share,
+                    left=left,
+                    color=colour,
+                    edgecolor="white",
+                    lw=0.5,
+                    hatch=hatch,
+                    height=0.62,
+                    label=label,
+                )
+                left += share
+        axes.set_yticks(range(len(ledgers)), [item.method for item in ledgers])
+        axes.invert_yaxis()
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("% of the device time of all trials")
+        axes.grid(axis="y", visible=False)
+        legend_below(figure, axes, columns=4)
+
+    parts = "; ".join(
+        f"{item.method}: " + ", ".join(f"{phase} {plain(item.phases[phase])}" for phase in used) for item in ledgers
+    )
+    return draw(
+        "phases",
+        "Where the device time went",
+        "Every second that a trial held its devices belongs to one phase; failed, stopped and repeated work included.",
+        f"Device-seconds per phase: {parts}.",
+        1.2 + 0.36 * len(ledgers),
+        paint,
+    )

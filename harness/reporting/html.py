@@ -1,0 +1,128 @@
+"""The report: one HTML file with its style and figures inside. It loads nothing and runs no script."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from harness import keys
+from harness.colours import colour_of
+from harness.comparing.finished import QUALITIES, finished_by_method
+from harness.comparing.numbers import ratio_with_ends
+from harness.comparing.sentences import COST_WORDS, as_said, straddles_one
+from harness.comparing.tables import detail_tables, summary_tables
+from harness.comparing.values import Comparison, Pair
+from harness.records import Unit
+from harness.reporting.gallery import all_figures
+from harness.reporting.page import BADGES, banner, figures, page, section, tables
+from harness.reporting.reproduce import reproduce
+from harness.statistics import Interval
+
+
+def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
+    """The whole page. The same records give the same bytes: there is no date in it."""
+    space = units[0].plan.space
+    drawings = all_figures(finished_by_method(units, comparison.reference), comparison)
+    seeds = ", ".join(map(str, comparison.seeds))
+    body = [
+        "<header><p class=kicker>Depth search harness</p>",
+        f"<h1>{escape(comparison.space)}: one {escape(comparison.reference)} run, or a search?</h1>",
+        f"<p class=lead>{escape(space.description)} {len(comparison.methods)} methods, seeds {seeds}.</p></header>",
+        *_verdict(comparison),
+        *section("figures", "Figures", figures(drawings)),
+        *section("tables", "Tables", tables([*summary_tables(comparison), *detail_tables(comparison)])),
+        *section("fairness", "Fairness", _fairness(comparison)),
+        *section("checklist", "NAS best-practice checklist", _checklist(comparison)),
+        *section("reproduce", "How to reproduce", reproduce(units, comparison)),
+    ]
+    return page(f"{comparison.space} · depth search report", body)
+
+
+# --- the verdict, first -------------------------------------------------------------------------------------------
+
+
+def _verdict(comparison: Comparison) -> list[str]:
+    parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{escape(comparison.headline)}</p>']
+    if comparison.fairness:
+        rules = ", ".join(item.rule for item in comparison.fairness)
+        parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
+    if comparison.contamination.found:
+        parts.append(banner("Time may be contaminated", f"{'; '.join(comparison.contamination.signs)}."))
+    if comparison.missing:
+        parts.append(banner("Missing", f"no result yet: {', '.join(comparison.missing)}."))
+    if comparison.search.pairs:
+        cards = [
+            _card(comparison, pair, sentence)
+            for pair, sentence in zip(comparison.search.pairs, comparison.sentences, strict=True)
+        ]
+        parts += ["<div class=cards>", *cards, "</div>"]
+    parts.append("<h3>Before you believe it</h3><ul class=notes>")
+    parts += [f"<li>{escape(note)}</li>" for note in comparison.notes]
+    return [*parts, "</ul></section>"]
+
+
+def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
+    lead = keys.COST_TFLOP if comparison.contamination.found else keys.COST_DEVICE_SECONDS
+    badges = "".join(
+        f'<span class="badge {BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
+        f"{escape(m.title)}: {escape(pair.verdicts[m.key].outcome)}</span>"
+        for m in QUALITIES
+        if m.key in pair.verdicts
+    )
+    if pair.withheld:
+        badges = '<span class="badge open">verdict withheld</span>'
+    return (
+        f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour_of(pair.baseline)}">'
+        f"<h3>against {escape(pair.baseline)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
+        f"<p class=badges>{badges}</p><p class=sentence>{escape(sentence)}</p>"
+        f"<p class=sentence>{escape(_at_equal_quality(comparison, pair.baseline))}</p></article>"
+    )
+
+
+def _big_number(found: Interval | None, what: str) -> str:
+    if found is None:
+        return ""
+    if straddles_one(found):
+        return f"<p class=big>≈ 1×</p><p class=what>{escape(what)}: no clear difference</p>"
+    factor, words = as_said(what, found)
+    number, _, ends = ratio_with_ends(factor).partition(" ")
+    return f"<p class=big>{number}</p><p class=what>{escape(words)} {ends}</p>"
+
+
+def _at_equal_quality(comparison: Comparison, baseline: str) -> str:
+    """The fair counterweight: what an oracle that stops the search at the right moment would have spent."""
+    found = next(item for item in comparison.equal_quality if item.baseline == baseline)
+    reached = found.baseline_reaches
+    if found.speed_up is not None:
+        return (
+            f"Stopped by an oracle once it is as good, {baseline} would need {ratio_with_ends(found.speed_up)} of "
+            f"{comparison.reference}'s device time."
+        )
+    return f"{baseline} got as good as {comparison.reference} on {reached.count} of {len(reached.seeds)} seeds."
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------
+
+
+def _fairness(comparison: Comparison) -> Iterable[str]:
+    if not comparison.fairness:
+        yield (
+            "<p>The program compared the records and found no difference between the methods in: split, settings, "
+            "schedule, stopping rule, precision, device and share, CPUs and GPUs per trial, co-resident trials, "
+            "machine, versions, test set, cost rule of the output block.</p>"
+        )
+        return
+    yield "<p>These ought to be equal and are not. Every verdict between methods that differ is withheld.</p><dl>"
+    for item in comparison.fairness:
+        yield f"<dt>{escape(item.rule)}</dt><dd>{escape(item.detail)}</dd>"
+    yield "</dl>"
+
+
+def _checklist(comparison: Comparison) -> Iterable[str]:
+    marks = {"yes": ("✓", "good"), "partly": ("~", "open"), "no": ("✗", "bad")}
+    yield "<p>After Lindauer &amp; Hutter (2020), answered by the program from the records.</p><ul class=checklist>"
+    for item in comparison.checklist:
+        mark, kind = marks[item.answer]
+        yield (
+            f'<li><span class="badge {kind}"><span aria-hidden="true">{mark}</span> {item.answer}</span>'
+            f"<span><strong>{escape(item.question)}</strong><br>{escape(item.evidence)}</span></li>"
+        )
+    yield "</ul>"

@@ -1,0 +1,149 @@
+"""Figures of quality: what cost buys, and whether the reference is worse than a margin allows."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from harness import keys
+from harness.colours import colour_of
+from harness.comparing.finished import QUALITIES, Measure
+from harness.comparing.numbers import plain
+from harness.comparing.stages import margin_of
+from harness.comparing.values import Comparison, MethodRow
+from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
+from harness.statistics import Interval
+
+
+def quality_against_cost(comparison: Comparison) -> Drawing:
+    rows = comparison.search.rows
+    measures = QUALITIES[:2]
+    fronts = {measure.key: pareto_front(rows, measure.key) for measure in measures}
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, measure in zip(panels, measures, strict=True):
+            front = sorted(
+                (row.values[keys.COST_DEVICE_SECONDS].mean, row.values[measure.key].mean)
+                for row in rows
+                if row.method in fronts[measure.key]
+            )
+            axes.step(*zip(*front, strict=True), where="post", color=MUTED, lw=1.1, ls="--", label="Pareto front")
+            for index, row in enumerate(rows):
+                cost, quality = row.values[keys.COST_DEVICE_SECONDS], row.values[measure.key]
+                colour, marker = colour_of(row.method), MARKERS[index % len(MARKERS)]
+                axes.plot(
+                    row.per_seed[keys.COST_DEVICE_SECONDS],
+                    row.per_seed[measure.key],
+                    marker,
+                    ms=3,
+                    color=colour,
+                    alpha=0.35,
+                )
+                axes.errorbar(
+                    cost.mean,
+                    quality.mean,
+                    xerr=cost.half_width if cost.low is not None and cost.low > 0 else None,  # the axis is logarithmic
+                    yerr=quality.half_width,
+                    fmt=marker,
+                    color=colour,
+                    mec="white",
+                    ms=8,
+                    lw=1.2,
+                    label=row.method,
+                )
+            axes.set_title(f"test {measure.title}" + (f" ({measure.unit})" if measure.unit else ""))
+            if measure.key == keys.TEST_ACCURACY:
+                low, high = axes.get_ylim()
+                axes.set_ylim(low, min(high, 1.0 + 0.05 * (1.0 - low)))  # an interval may pass 1, an accuracy cannot
+        plain_axis(panels[-1], log=True)
+        panels[-1].set_xlabel("device-seconds per search (log scale)")
+        legend_below(figure, panels[0])
+
+    parts = "; ".join(
+        f"{row.method} costs {plain(row.values[keys.COST_DEVICE_SECONDS].mean)} s, "
+        + ", ".join(f"{measure.title} {plain(row.values[measure.key].mean)}" for measure in measures)
+        for row in rows
+    )
+    best = "; ".join(f"{measure.title}: {', '.join(fronts[measure.key])}" for measure in measures)
+    return draw(
+        "quality",
+        "Quality against cost",
+        "Up and to the left is better. Large marks: means with 95 % intervals; small ones: seeds. Dashed: the Pareto "
+        "front of the means, methods that nothing else beats in both cost and quality.",
+        f"{parts}. On the Pareto front: {best}.",
+        4.6,
+        paint,
+    )
+
+
+def pareto_front(rows: Sequence[MethodRow], key: str) -> list[str]:
+    """Methods whose mean is beaten by no other in both cost and quality (higher is better)."""
+    points = {row.method: (row.values[keys.COST_DEVICE_SECONDS].mean, row.values[key].mean) for row in rows}
+    return [
+        method
+        for method, (cost, quality) in points.items()
+        if not any(
+            other_cost <= cost and other >= quality and (other_cost, other) != (cost, quality)
+            for other_cost, other in points.values()
+        )
+    ]
+
+
+def verdict_intervals(comparison: Comparison) -> Drawing | None:
+    """The advantage of the reference with its interval, against the margin; None without a pair."""
+    pairs = comparison.search.pairs
+    if not pairs:
+        return None
+    judged = [measure for measure in QUALITIES if margin_of(comparison.margins, measure.key) is not None]
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(len(judged), 1, squeeze=False)[:, 0]
+        for axes, measure in zip(panels, judged, strict=True):
+            margin = margin_of(comparison.margins, measure.key) or 0.0
+            for place, pair in enumerate(pairs):
+                mean, low, high = _advantage(pair.differences[measure.key], measure)
+                faint = 0.35 if pair.withheld else 1.0
+                colour = colour_of(pair.baseline)
+                if low is not None and high is not None:
+                    axes.plot([low, high], [place, place], color=colour, lw=2.4, alpha=faint, solid_capstyle="butt")
+                axes.plot(
+                    mean, place, MARKERS[(place + 1) % len(MARKERS)], color=colour, mec="white", ms=7, alpha=faint
+                )
+            left, right = axes.get_xlim()
+            left, right = min(left, -1.6 * margin), max(right, 0.6 * margin)
+            axes.axvspan(left, -margin, color="#d55e00", alpha=0.10, lw=0)
+            axes.axvline(-margin, color="#a04000", lw=1, ls="--")
+            axes.axvline(0, color=MUTED, lw=0.8)
+            axes.set_xlim(left, right)
+            axes.set_ylim(len(pairs) - 0.5, -0.5)
+            axes.set_yticks(range(len(pairs)), [pair.baseline for pair in pairs])
+            axes.set_title(f"{measure.title}, margin {margin:g}" + (f" {measure.unit}" if measure.unit else ""))
+            axes.grid(axis="y", visible=False)
+            axes.xaxis.set_major_locator(MaxNLocator(6))
+        panels[-1].set_xlabel(f"← {comparison.reference} is worse  ·  {comparison.reference} is better →")
+
+    outcomes = "; ".join(
+        f"against {pair.baseline} "
+        + (
+            ", ".join(f"{m.title} {pair.verdicts[m.key].outcome}" for m in judged if m.key in pair.verdicts)
+            or "withheld"
+        )
+        for pair in pairs
+    )
+    return draw(
+        "verdict",
+        f"Does {comparison.reference} cost quality?",
+        f"Mean advantage of {comparison.reference} over each baseline with its 95 % t interval, paired by seed. "
+        "Non-inferior: the whole interval lies right of the dashed margin; inferior: left of it. Pale: withheld.",
+        f"Verdicts of {comparison.reference}: {outcomes}.",
+        0.5 + len(judged) * (0.55 + 0.22 * len(pairs)),
+        paint,
+    )
+
+
+def _advantage(difference: Interval, measure: Measure) -> tuple[float, float | None, float | None]:
+    if measure.better == "higher":
+        return difference.mean, difference.low, difference.high
+    low = None if difference.high is None else -difference.high
+    return -difference.mean, low, None if difference.low is None else -difference.low

@@ -1,0 +1,78 @@
+"""What somebody else needs to get the same numbers: commands, versions, seeds, hashes, the space as it ran."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from harness.comparing.values import Comparison
+from harness.records import Unit
+
+
+def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
+    space = units[0].plan.space
+    commands = "\n".join(commands_of(units, comparison.reference))
+    yield f"<pre><code>{escape(commands)}</code></pre>"
+    yield (
+        f"<p>The space as it ran, overrides included: save it as <code>{escape(space.name)}.yaml</code> "
+        "(JSON is YAML) and give the file instead of the name where yours differs.</p>"
+        f"<details><summary>{escape(space.name)}.yaml</summary>"
+        f"<pre><code>{escape(space.model_dump_json(indent=2))}</code></pre></details>"
+    )
+    yield "<h3>Made with</h3><dl>"
+    for name, values in made_with(units).items():
+        yield f"<dt>{escape(name)}</dt><dd>{escape(', '.join(values))}</dd>"
+    yield "</dl><details><summary>Hashes of every unit</summary><div class=scroll tabindex=0><table><thead><tr>"
+    yield "".join(f'<th scope="col">{name}</th>' for name in ("unit", "plan", "train and validation", "test", "status"))
+    yield "</tr></thead><tbody>"
+    for unit in sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)):
+        cells = (
+            unit.plan.hash,
+            ", ".join(sorted({trial.split_hash for trial in unit.trials})) or "–",
+            unit.result.final.split_hash if unit.result else "–",
+            unit.result.status if unit.result else "unfinished",
+        )
+        name = escape(f"{unit.plan.method} seed {unit.plan.seed}")
+        yield f'<tr><th scope="row">{name}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    yield "</tbody></table></div></details>"
+
+
+def commands_of(units: Sequence[Unit], reference: str) -> list[str]:
+    """The command lines, quoted for a shell."""
+    options = {unit.plan.method: unit.plan.options for unit in units}
+    methods = ",".join(method_argument(method, given) for method, given in options.items())
+    seeds = ",".join(map(str, sorted({unit.plan.seed for unit in units})))
+    space = shlex.quote(units[0].plan.space.name)
+    refit = " --refit" if all(unit.plan.refit for unit in units) else ""
+    return [
+        f"harness run {space} --methods {shlex.quote(methods)} --seeds {seeds}{refit}",
+        f"harness compare {space} --reference {shlex.quote(reference)}",
+        f"harness report {space}",
+    ]
+
+
+def method_argument(method: str, options: Mapping[str, Any]) -> str:
+    """A method as the command line takes it: `asha:grace_epochs=20`."""
+    return ":".join([method, *(f"{name}={value}" for name, value in options.items())])
+
+
+def made_with(units: Sequence[Unit]) -> dict[str, list[str]]:
+    """Versions, machines and seeds; more than one value where the units differ."""
+    environments = [trial.environment for unit in units for trial in unit.trials]
+    readers = {
+        "harness": [f"{item.harness} (code {item.code})" for item in environments],
+        "Python": [item.python for item in environments],
+        "torch": [item.torch for item in environments],
+        "Ray": [item.ray or "none" for item in environments],
+        "machine": [item.machine for item in environments],
+        "device": [f"{item.device}, {item.threads} threads" for item in environments],
+        "CPUs, GPUs per trial": [f"{unit.plan.cpus_per_trial:g}, {unit.plan.gpus_per_trial:g}" for unit in units],
+        "seeds": [str(unit.plan.seed) for unit in sorted(units, key=lambda unit: unit.plan.seed)],
+    }
+    labels: dict[str, list[str]] = {}
+    for unit in units:
+        if unit.result:
+            used = f"{unit.result.labels_fit} for fitting, {unit.result.labels_chosen_with} for stopping and choosing"
+            labels.setdefault(used, []).append(unit.plan.method)
+    readers["labels"] = [f"{used} ({', '.join(dict.fromkeys(methods))})" for used, methods in labels.items()]
+    return {name: list(dict.fromkeys(values)) for name, values in readers.items()}

@@ -1,0 +1,248 @@
+"""The conformance kit: what every search method must keep to, checked without Ray and without training anything."""
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from harness.errors import UserError
+from harness.methods.base import SearchMethod
+from harness.records import Measures, Plan, TrialConfig, TrialKind, TrialRecord
+from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
+from harness.running.store import UnitFolder
+from harness.running.unit import UnitRun
+from harness.spaces import SearchSpace
+
+SEED = 3
+PLAN_SECONDS = 1.0
+REPORTS = 12  # of a made-up trial, at most
+STOPS = 6  # moments at which the driver is "killed"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule, whether the method keeps it, and what was seen."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Check]:
+    """Every rule in turn. A rule that cannot be tried because the method raises is a rule that it does not keep."""
+    space = _with_few_reports(space)
+    rules: list[tuple[str, Callable[[], str]]] = [
+        ("plan is quick and starts no Ray", lambda: _plan_is_quick(method, space)),
+        ("it pickles", lambda: _pickles(method, space)),
+        ("every configuration lies in the space", lambda: _inside_the_space(name, method, space)),
+        ("no more trials than planned", lambda: _no_more_than_planned(name, method, space)),
+        ("same seed, same configurations", lambda: _same_configurations(name, method, space)),
+        ("a stopped search continues as if nothing had happened", lambda: _continues(name, method, space)),
+        ("select returns one of the given trials", lambda: _selects_one(method, space)),
+        ("select ignores failed and non-finite trials", lambda: _ignores_unusable(method, space)),
+        ("select says what is wrong when no trial is left", lambda: _says_none_is_left(method, space)),
+    ]
+    return [_try(rule, test) for rule, test in rules]
+
+
+class _NotKept(Exception):
+    pass
+
+
+def _try(rule: str, test: Callable[[], str]) -> Check:
+    try:
+        return Check(rule, True, test())
+    except (_NotKept, UserError) as error:
+        return Check(rule, False, str(error))
+    except Exception as error:
+        return Check(rule, False, f"the method raised {type(error).__name__}: {error}")
+
+
+def _require(kept: bool, otherwise: str) -> None:
+    if not kept:
+        raise _NotKept(otherwise)
+
+
+# --- the plan -----------------------------------------------------------------------------------------------------
+
+
+def _plan_is_quick(method: SearchMethod, space: SearchSpace) -> str:
+    had_ray = ray.is_initialized()
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        method.plan(space, space.budget, SEED)
+        seconds.append(time.perf_counter() - began)
+        _require(ray.is_initialized() == had_ray, "plan started Ray")
+    median = statistics.median(seconds)
+    _require(median < PLAN_SECONDS, f"plan took {median:.1f} s; less than {PLAN_SECONDS:g} s is asked for")
+    return f"{1000 * median:.1f} ms"
+
+
+def _pickles(method: SearchMethod, space: SearchSpace) -> str:
+    copy = cloudpickle.loads(cloudpickle.dumps(method))
+    _require(copy == method, "a copy through pickle is not equal")
+    planned = [each.plan(space, space.budget, SEED).n_trials for each in (method, copy)]
+    _require(planned[0] == planned[1], f"a copy through pickle plans {planned[1]} trials instead of {planned[0]}")
+    return "equal after a round trip"
+
+
+# --- the search ---------------------------------------------------------------------------------------------------
+
+
+def _inside_the_space(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    with _unit(name, method, space) as make:
+        unit = _run(make())
+        return f"{len(_proposals(unit))} proposals"
+
+
+def _no_more_than_planned(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    with _unit(name, method, space) as make:
+        unit = _run(make())
+        proposed, planned = len(_proposals(unit)), unit.plan.trials
+        _require(proposed <= planned, f"{proposed} trials were proposed where the plan states {planned}")
+        return f"{proposed} of {planned}"
+
+
+def _same_configurations(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    runs = []
+    for _ in range(2):
+        with _unit(name, method, space) as make:
+            runs.append(_proposals(_run(make())))
+    _require(runs[0] == runs[1], f"two runs with seed {SEED} proposed {_shown(runs[0])} and {_shown(runs[1])}")
+    return _shown(runs[0])
+
+
+def _continues(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    """Killed at moments spread over the run, in the middle of trials too, then continued from the ledger alone."""
+    with _unit(name, method, space) as make:
+        steps = rehearse([undisturbed := make()])
+        _require_result(undisturbed)
+    stops = sorted({round(steps * k / (STOPS + 1)) for k in range(1, STOPS + 1)} | {steps - 1})
+    for stop in stops:
+        with _unit(name, method, space) as make:
+            rehearse([make()], max_steps=stop)
+            unit = _run(make())
+            same = (_proposals(unit), unit.choice_made) == (_proposals(undisturbed), undisturbed.choice_made)
+            _require(
+                same,
+                f"stopped at step {stop} of {steps} it proposed {_shown(_proposals(unit))}, undisturbed "
+                f"{_shown(_proposals(undisturbed))}",
+            )
+    return f"stopped at {len(stops)} of {steps} steps"
+
+
+def _run(unit: UnitRun) -> UnitRun:
+    rehearse([unit])
+    _require_result(unit)
+    return unit
+
+
+def _require_result(unit: UnitRun) -> None:
+    _require(unit.result is not None, unit.failure or "the search ended without a result")
+
+
+def _proposals(unit: UnitRun) -> list[tuple[str, int]]:
+    return [(log.config["kind"], log.config["depth"]) for log in unit.logs.values() if log.config["task"] == "train"]
+
+
+def _shown(proposals: list[tuple[str, int]]) -> str:
+    return "depths " + ", ".join(str(depth) for _, depth in proposals)
+
+
+class _unit:  # noqa: N801 - used like a function
+    """A results folder for the time of a check, and a function that makes the unit in it: anew, as a new run would."""
+
+    def __init__(self, name: str, method: SearchMethod, space: SearchSpace) -> None:
+        self._name, self._method, self._space = name, method, space
+
+    def __enter__(self) -> Callable[[], UnitRun]:
+        self._folder = tempfile.TemporaryDirectory()
+        return self._make
+
+    def _make(self) -> UnitRun:
+        plan = Plan(
+            space=self._space,
+            method=self._name,
+            options=self._method.model_dump(mode="json"),
+            seed=SEED,
+            trials=self._method.plan(self._space, self._space.budget, SEED).n_trials,
+            cpus_per_trial=1.0,
+            gpus_per_trial=0.0,
+            concurrency=1,
+            refit=False,
+        )
+        folder = UnitFolder(Path(self._folder.name), self._space.name, self._name, SEED)
+        folder.claim(plan, fresh=False)
+        return UnitRun(plan, self._method, folder)
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+
+def _with_few_reports(space: SearchSpace) -> SearchSpace:
+    """The same epochs in fewer reports: thousands of made-up ones would show nothing more."""
+    training = space.training
+    every = max(1, math.ceil(training.max_epochs / REPORTS / training.report_every)) * training.report_every
+    return space.model_copy(update={"training": training.model_copy(update={"report_every": every})})
+
+
+# --- the choice ---------------------------------------------------------------------------------------------------
+
+
+def _selects_one(method: SearchMethod, space: SearchSpace) -> str:
+    trials = list(_trials(method, space))
+    chosen = method.select(trials)
+    _require(any(chosen is trial for trial in trials), "what select returned is none of the trials it was given")
+    return f"chose the {trials.index(chosen) + 1}. of {len(trials)}"
+
+
+def _ignores_unusable(method: SearchMethod, space: SearchSpace) -> str:
+    good, other, third, *_ = _trials(method, space)
+    no_number = other.model_copy(
+        update={"val": Measures.model_construct(accuracy=0.9, log_likelihood=math.nan, ece=0.0, brier=0.0)}
+    )
+    infinite = third.model_copy(
+        update={"val": Measures.model_construct(accuracy=0.9, log_likelihood=math.inf, ece=0.0, brier=0.0)}
+    )
+    failed = third.model_copy(
+        update={"status": "failed", "val": Measures(accuracy=1.0, log_likelihood=0.0, ece=0.0, brier=0.0)}
+    )
+    silent = third.model_copy(update={"status": "failed", "val": None})
+    for trials in ([no_number, failed, infinite, silent, good], [good, silent, infinite, failed, no_number]):
+        chosen = method.select(trials)
+        _require(chosen is good, f"select chose a trial with status {chosen.status} and measures {chosen.val}")
+    return "chose the one that was left"
+
+
+def _says_none_is_left(method: SearchMethod, space: SearchSpace) -> str:
+    failed = [trial.model_copy(update={"status": "failed", "val": None}) for trial in _trials(method, space)]
+    said = ""
+    for trials in ([], failed):
+        try:
+            method.select(trials)
+        except UserError as error:
+            said = str(error)
+            _require(bool(said) and "\n" not in said, f"select must say in one sentence what is wrong; got {said!r}")
+        except Exception as error:
+            raise _NotKept(f"select raised {type(error).__name__}: {error}; a UserError is asked for") from error
+        else:
+            raise _NotKept(f"select returned a trial although all {len(trials)} had failed")
+    return said
+
+
+def _trials(method: SearchMethod, space: SearchSpace) -> Iterator[TrialRecord]:
+    """A finished record per depth of the space, of the kind of network that the method trains; three at least."""
+    kind: TrialKind = "ldn" if method.plan(space, space.budget, SEED).param_space.get("kind") == "ldn" else "ddn"
+    depths: list[Any] = [*space.depth.values, space.depth.max, space.depth.max]
+    for number, depth in enumerate([space.depth.max] * 3 if kind == "ldn" else depths):
+        config = TrialConfig.of(space, kind, depth, SEED)
+        last = made_up_progress(kind, depth, space.training.max_epochs, -1.0 - 0.1 * number, "cap")
+        yield TrialRecord.of(f"t{number:03d}", config, "made up", last, MADE_UP)

@@ -1,0 +1,313 @@
+"""Runs units side by side on Ray Tune: the only caller of `tune.Tuner`."""
+
+import contextlib
+import gc
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Before Ray is imported: no usage statistics, no output of its own, no state files (the ledgers are the state).
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
+
+import ray
+from ray import tune
+
+from harness.cluster.doctor import answers, trial_slots
+from harness.cluster.doctor import check_resources as check_trial_fits
+from harness.cluster.nodes import autoscaler_config
+from harness.data import Pool, TrainingData, load_pool, load_training_data
+from harness.errors import UserError
+from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.models import build_network
+from harness.records import Plan, SearchResult, TrialConfig, Unit
+from harness.running.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
+from harness.running.store import UnitFolder, only_writer, write_atomically
+from harness.running.unit import UnitRun
+from harness.running.worker import model_key, run_task
+from harness.spaces import SearchSpace
+from harness.training.checkpoints import CheckpointStore
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How units are run; none of it changes what is searched."""
+
+    out: Path = Path("results")
+    cpus_per_trial: float = 1.0
+    gpus_per_trial: float = 0.0
+    concurrency: int | None = None  # trials of one unit at once
+    parallel_units: int | None = None
+    workers: int | None = None  # trials at once in all
+    max_failures: int = 2
+    max_cost: float | None = None  # device-seconds for all units
+    refit: bool = False
+    fresh: bool = False
+    address: str | None = None
+    storage: str | None = None  # of checkpoints; default: a folder beside the results
+    data_dir: Path | None = None
+    debug: bool = False
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    results: tuple[SearchResult, ...]  # of this run and of earlier ones
+    failures: Mapping[str, str]  # unit → sentence
+    unfinished: tuple[str, ...]  # units that the cost limit or Ctrl-C left without a result
+    interrupted: bool
+
+
+def make_units(
+    spaces: Sequence[SearchSpace], methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
+) -> list[UnitRun]:
+    """All units, spaces and methods interleaved by seed. Plans are checked; nothing is written."""
+    return [
+        UnitRun(
+            _plan(space, name, method, seed, options),
+            method,
+            UnitFolder(options.out, space.name, name, seed),
+            cell=space.name if len(spaces) > 1 else "",
+        )
+        for seed in seeds
+        for space in spaces
+        for name, method in methods.items()
+    ]
+
+
+def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions) -> Plan:
+    planned = method.plan(space, space.budget, seed).n_trials
+    if planned < 1:
+        raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    space.training.check_device(options.gpus_per_trial > 0)
+    return Plan(
+        space=space,
+        method=name,
+        options=method.model_dump(mode="json"),
+        seed=seed,
+        trials=planned,
+        cpus_per_trial=options.cpus_per_trial,
+        gpus_per_trial=options.gpus_per_trial,
+        concurrency=options.concurrency,
+        refit=options.refit,
+    )
+
+
+def run_units(
+    units: Sequence[UnitRun],
+    options: RunOptions,
+    on_complete: Callable[[Unit], None] = lambda unit: None,
+    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
+) -> RunOutcome:
+    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
+    _check_writable(options.out)
+    if not options.fresh:
+        for unit in units:
+            unit.folder.check(unit.plan)
+    waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
+    for unit in units:
+        if unit not in waiting:  # told again: a run that was killed may not have passed it on
+            on_complete(unit.folder.read())
+    interrupted = False
+    if waiting:
+        pools = _load_pools(waiting, options.data_dir)
+        storage = checkpoint_root(options)
+
+        def finish(unit: UnitRun) -> None:
+            with CheckpointStore(storage).fetched(model_key(unit.storage_key)) as model:
+                if model:
+                    write_atomically(unit.folder.model_path, model.read_bytes())
+            unit.complete()  # last: whoever sees a result sees its model
+            on_complete(unit.folder.read())
+
+        with _ray(options):
+            capacity = check_resources(options)
+            slots = min(capacity, options.workers or capacity)
+            queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
+            references = _put(pools, waiting)
+            del pools  # the object store has the rows
+            with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
+                for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
+                    unit.folder.claim(unit.plan, options.fresh)
+                done = [unit.folder.read().result for unit in units if unit not in waiting]
+                cost_before = sum(result.cost.device_seconds for result in done if result)
+                limits = (slots, queue, options.parallel_units, options.max_cost)
+                together = SideBySide(waiting, *limits, finish, cost_before)
+                interrupted = _fit(together, references, storage, options, show or _show_nothing)
+    results = tuple(
+        result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
+    )
+    failures = {unit.key: unit.failure for unit in waiting if unit.failure}
+    unfinished = [unit.key for unit in waiting if not unit.folder.is_complete and not unit.failure]
+    return RunOutcome(results, failures, tuple(unfinished), interrupted)
+
+
+def checkpoint_root(options: RunOptions) -> str:
+    return options.storage or str((options.out / "checkpoints").resolve())
+
+
+def _fit(
+    together: SideBySide,
+    pools: Mapping[str, Any],
+    storage: str,
+    options: RunOptions,
+    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]],
+) -> bool:
+    trainable = tune.with_parameters(
+        run_task,
+        spaces={unit.plan.space.name: unit.plan.space for unit in together.units},
+        storage=storage,
+        cpus=options.cpus_per_trial,
+        gpus=options.gpus_per_trial,
+        pools=pools,
+        data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
+        working_dir=str(Path.cwd()),
+    )
+    resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
+    scratch = tempfile.mkdtemp(prefix="harness-tune-")
+    try:
+        with show(together) as refresh, _ctrl_c(together):
+            tuner = tune.Tuner(
+                tune.with_resources(trainable, resources),
+                tune_config=tune.TuneConfig(
+                    metric=METRIC,
+                    mode=MODE,
+                    search_alg=SharedSearch(together),
+                    scheduler=SharedScheduler(together),
+                    reuse_actors=True,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name="harness",
+                    storage_path=scratch,
+                    failure_config=tune.FailureConfig(max_failures=options.max_failures),
+                    callbacks=[SharedCallback(together, refresh)],
+                    verbose=2 if options.debug else 0,
+                ),
+            )
+            tuner.fit()
+    except Interrupted:
+        return True
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return False
+
+
+def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Pool | None]:
+    """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
+
+    What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
+    read and split, which depends on no seed, and whether each space's network takes them.
+    """
+    pools: dict[str, Pool | None] = {}
+    checked: dict[str, TrainingData] = {}
+    for space, seed in {unit.plan.space.name: (unit.plan.space, unit.plan.seed) for unit in units}.values():
+        key = _key(space)
+        if key not in pools:
+            pools[key] = load_pool(space.data, data_dir)
+            checked[key] = load_training_data(space.data, seed, pools[key])
+        data = checked[key]
+        build_network(TrialConfig.of(space, "ddn", 0, seed), data.sample_shape, data.n_classes)
+    return pools
+
+
+def _put(pools: Mapping[str, Pool | None], units: Sequence[UnitRun]) -> dict[str, Any]:
+    """A reference into the object store, which a node holds once, for each space that has a pool."""
+    stored = {key: ray.put(pool) for key, pool in pools.items() if pool}
+    spaces = {unit.plan.space.name: unit.plan.space for unit in units}
+    return {name: stored[_key(space)] for name, space in spaces.items() if _key(space) in stored}
+
+
+def _key(space: SearchSpace) -> str:
+    return space.data.model_dump_json()
+
+
+@contextlib.contextmanager
+def _show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
+@contextlib.contextmanager
+def _ctrl_c(together: SideBySide) -> Iterator[None]:
+    """Once: stop at the next step, everything up to the last checkpoints is kept. Twice: at once."""
+
+    def stop(signum: int, frame: Any) -> None:
+        if together.interrupted:
+            os._exit(130)
+        together.interrupted = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _ray(options: RunOptions) -> Iterator[None]:
+    """A Ray of our own on this machine, or the cluster at `address`; one that is already connected is left alone."""
+    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
+    if ray.is_initialized():
+        yield
+        return
+    common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
+    if not answers(options.address):
+        raise UserError(f"no Ray answers at address {options.address!r}: nothing listens there")
+    try:
+        if options.address:
+            ray.init(address=options.address, **common)
+        else:
+            # "local", or Ray would join whatever cluster it finds running on this machine
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+    except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
+        what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
+        raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
+    # Ray makes its token readable by everybody on the machine.
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    if token.exists():
+        token.chmod(0o600)
+    try:
+        yield
+    finally:
+        # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
+        # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
+        gc.disable()
+        try:
+            ray.shutdown()
+        finally:
+            gc.enable()
+
+
+def check_resources(options: RunOptions) -> int:
+    """Trials that the cluster can hold at once; an error where it could never hold one, instead of Ray's wait."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    asked = options.gpus_per_trial, options.cpus_per_trial
+    autoscaler = autoscaler_config() if options.address else None  # a Ray of our own has none
+    fits = check_trial_fits(nodes, autoscaler, *asked)
+    if not fits.ok:
+        raise UserError(f"{fits.detail}; {fits.remedy}")
+    return trial_slots(nodes, autoscaler, *asked).most
+
+
+def _check_writable(out: Path) -> None:
+    """Leaves nothing behind, not even the folder: the run may still be refused."""
+    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UserError(f"the output folder {out} cannot be written: {error.strerror}") from None

@@ -1,0 +1,231 @@
+"""Many units in one Tune run: they share its workers, so that no device idles because one unit has a single trial.
+
+Tune sees one search algorithm, one scheduler and one callback; each hands what it is asked or told to the unit that
+the trial belongs to. Every unit sees only its own trials, as if it were alone.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Experiment, Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search.search_algorithm import SearchAlgorithm
+
+from harness.running.unit import UnitRun
+from harness.running.worker import PAYLOAD
+
+
+class Interrupted(Exception):
+    """Ctrl-C: raised where Tune's loop can be left."""
+
+
+class SideBySide:
+    """The units of a run, in the order in which they get devices: all methods of a seed before the next seed."""
+
+    def __init__(
+        self,
+        units: Sequence[UnitRun],
+        slots: int,
+        queue: int,
+        parallel_units: int | None,
+        max_cost: float | None,
+        finish: Callable[[UnitRun], None],
+        cost_before: float = 0.0,
+    ) -> None:
+        self.units = list(units)
+        self.slots = slots  # trials that may run at once
+        self._queue = queue  # trials that may be waiting: they keep workers warm
+        self.interrupted = False
+        self._parallel_units = parallel_units or len(self.units)
+        self._max_cost = max_cost
+        self._finish = finish  # writes the result of a unit that is ready
+        self._cost_before = cost_before  # device-seconds of units that were complete already
+        self._unit_of: dict[str, UnitRun] = {}
+        self.turn: dict[str, int] = {}  # trial → the how-manyth to be handed out
+        self.running: set[str] = set()
+
+    def unit_of(self, trial_id: str) -> UnitRun:
+        return self._unit_of[trial_id]
+
+    def next_trial(self) -> Trial | None:
+        self._settle()
+        live = sum(len(unit.live) for unit in self.units)
+        active = [unit for unit in self.units if not unit.is_over][: self._parallel_units]
+        for unit in active:
+            # A method that learns from results is not asked before a slot is free, and until then no later unit may
+            # queue in front of it: methods stay interleaved by seed.
+            if live >= self.slots + (0 if unit.method.adaptive else self._queue):
+                break
+            trial = None
+            with unit.asking_method():
+                trial = unit.next_trial()
+            if trial:
+                self._unit_of[trial.trial_id] = unit
+                self.turn[trial.trial_id] = len(self.turn)
+                return trial
+        return None
+
+    def _settle(self) -> None:
+        """Writes the results of units that are ready, and lets no trial start past the cost limit."""
+        for unit in self.units:
+            if unit.is_ready:
+                try:
+                    self._finish(unit)
+                except Exception as error:  # a full disk, a storage that is away: the same command tries again
+                    unit.failure = f"its result could not be written: {type(error).__name__}: {error}"
+        if self._max_cost is not None and self.device_seconds >= self._max_cost:
+            for unit in self.units:
+                unit.capped = unit.choice is None
+
+    @property
+    def device_seconds(self) -> float:
+        return self._cost_before + sum(unit.device_seconds for unit in self.units)
+
+    @property
+    def is_finished(self) -> bool:
+        self._settle()
+        return all(unit.is_over for unit in self.units)
+
+
+class _NotRestored:
+    """Tune pickles what it was given, for a restore of its own. Here a run continues by replaying ledgers."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class SharedSearch(_NotRestored, SearchAlgorithm):
+    def __init__(self, together: SideBySide) -> None:
+        self.together = together
+
+    def add_configurations(self, experiments: Any) -> None:
+        experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
+        for unit in self.together.units:
+            with unit.asking_method():
+                unit.prepare(experiment)
+
+    @property
+    def total_samples(self) -> int:
+        return sum(unit.plan.trials for unit in self.together.units)
+
+    def next_trial(self) -> Trial | None:
+        return self.together.next_trial()
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.together.unit_of(trial_id).on_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.together.unit_of(trial_id).on_complete(trial_id, result, error)
+
+    def is_finished(self) -> bool:
+        return self._finished or self.together.is_finished
+
+
+class SharedScheduler(_NotRestored, FIFOScheduler):
+    """First come, first served; a unit's own scheduler decides on stopping its trials."""
+
+    def __init__(self, together: SideBySide) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.together = together
+
+    def _scheduler(self, trial: Trial) -> TrialScheduler | None:
+        return self.together.unit_of(trial.trial_id).scheduler if trial.config["task"] == "train" else None
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        unit = self.together.unit_of(trial.trial_id)
+        # Tune adds a retried trial again, and an open trial of an earlier run was added when its ledger was replayed.
+        if (scheduler := self._scheduler(trial)) and trial.trial_id not in unit.met:
+            unit.met.add(trial.trial_id)
+            with unit.asking_method():
+                scheduler.on_trial_add(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        # Tune says so for a trial that it retries, too; the scheduler hears of those that are given up.
+        if (scheduler := self._scheduler(trial)) and not trial.should_recover():
+            with self.together.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_error(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        unit = self.together.unit_of(trial.trial_id)
+        decision = TrialScheduler.CONTINUE
+        if (scheduler := self._scheduler(trial)) and unit.is_news(trial.trial_id, result):
+            with unit.asking_method():
+                decision = scheduler.on_trial_result(tune_controller, trial, unit.counted(trial.trial_id, result))
+        return decision
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if scheduler := self._scheduler(trial):
+            with self.together.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        if scheduler := self._scheduler(trial):
+            with self.together.unit_of(trial.trial_id).asking_method():
+                scheduler.on_trial_remove(tune_controller, trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        # Only live trials: Tune's own version walks through all that ever were, for every step.
+        live: list[Trial] = sorted(
+            tune_controller.get_live_trials(), key=lambda trial: self.together.turn[trial.trial_id]
+        )
+        pending = [trial for trial in live if trial.status == Trial.PENDING]
+        # A worker that is free again goes to a trial that has none, if there is one. Tune would throw away a worker
+        # that is still starting for it, and trials that are shorter than a worker's start would never fill a cluster.
+        without = (trial for trial in pending if not _has_worker(tune_controller, trial))
+        return next(without, None) or next(
+            (trial for trial in [*pending, *live] if trial.status in (Trial.PENDING, Trial.PAUSED)), None
+        )
+
+
+def _has_worker(tune_controller: Any, trial: Trial) -> bool:
+    """Whether a worker was given its devices and is starting for this trial. Tune tells nobody else."""
+    controller = tune_controller._tune_controller
+    actor = controller._trial_to_actor.get(trial)
+    return actor is not None and bool(controller._actor_manager.is_actor_started(actor))
+
+
+class SharedCallback(_NotRestored, Callback):
+    """Writes what happens into the ledgers and keeps the display up to date."""
+
+    def __init__(self, together: SideBySide, refresh: Callable[[], None]) -> None:
+        self.together = together
+        self._refresh = refresh
+        self._next_refresh = 0.0
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.together.running.add(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
+        unit.on_event("start", trial.config["trial"], coresident=len(self.together.running))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        if PAYLOAD in result:
+            unit = self.together.unit_of(trial.trial_id)
+            unit.on_report(trial.config["trial"], result, len(self.together.running))
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.together.running.discard(trial.trial_id)
+        self.together.unit_of(trial.trial_id).on_event("died", trial.config["trial"])
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.together.running.discard(trial.trial_id)
+        unit = self.together.unit_of(trial.trial_id)
+        log = unit.logs[trial.config["trial"]]
+        unit.on_end(trial.trial_id, log.outcome, log.progress.error if log.progress else None)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.together.running.discard(trial.trial_id)
+        file = Path(trial.error_file) if trial.error_file else None
+        error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
+        self.together.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", error)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        if time.monotonic() >= self._next_refresh:
+            self._next_refresh = time.monotonic() + 0.25
+            self._refresh()
+        if self.together.interrupted:
+            raise Interrupted

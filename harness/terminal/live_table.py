@@ -1,0 +1,128 @@
+"""A live table of the units while searches run; plain lines where the output is no terminal."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from harness.running.ledger import TrialLog
+from harness.running.side_by_side import SideBySide
+from harness.running.unit import UnitRun
+
+PLAIN_SECONDS = 10.0  # between plain lines
+
+
+@contextlib.contextmanager
+def live_table(together: SideBySide, console: Console) -> Iterator[Callable[[], None]]:
+    began = time.monotonic()
+    failed: set[str] = set()
+    if not console.is_terminal:
+        yield _plain(together, console, began, failed)
+        return
+    with Live(table(together, began), console=console, refresh_per_second=4, transient=True) as live:
+
+        def refresh() -> None:
+            _show_failures(together, console, failed)
+            live.update(table(together, began))
+
+        yield refresh
+
+
+def _plain(together: SideBySide, console: Console, began: float, failed: set[str]) -> Callable[[], None]:
+    shown: dict[str, str] = {}
+    next_line = time.monotonic() + PLAIN_SECONDS
+
+    def refresh() -> None:
+        nonlocal next_line
+        _show_failures(together, console, failed)
+        for unit in together.units:
+            state = _state(unit)
+            if state in {"complete", "failed"} and shown.get(unit.key) != state:
+                shown[unit.key] = state
+                console.print(f"{unit.key}: {state}, {unit.device_seconds:.1f} device-seconds", soft_wrap=True)
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + PLAIN_SECONDS
+            over = sum(unit.is_over for unit in together.units)
+            trials = sum(len(_ended(unit)) for unit in together.units)
+            console.print(
+                f"{over}/{len(together.units)} units, {trials} trials, {together.device_seconds:.1f} device-seconds, "
+                f"about {_left(together, began)} left",
+                soft_wrap=True,
+            )
+
+    return refresh
+
+
+def table(together: SideBySide, began: float) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("unit", "trials", "running", "device-s", "best val LL", "depth", "state"):
+        shown.add_column(column, justify="left" if column in {"unit", "state"} else "right")
+    for unit in together.units:
+        best, depth = _best(unit)
+        shown.add_row(
+            unit.key,
+            f"{len(_ended(unit))}/{unit.plan.trials}",
+            str(len(unit.live)) if unit.live else "",
+            f"{unit.device_seconds:.1f}",
+            best,
+            depth,
+            _state(unit),
+            style="dim" if unit.is_over else "",
+        )
+    shown.caption = (
+        f"{time.monotonic() - began:.0f} s, {together.device_seconds:.1f} device-seconds, "
+        f"about {_left(together, began)} left; Ctrl-C stops, the same command continues"
+    )
+    shown.caption_justify = "left"
+    return shown
+
+
+def _ended(unit: UnitRun) -> list[TrialLog]:
+    return [log for log in unit.search_logs() if log.status is not None]
+
+
+def _best(unit: UnitRun) -> tuple[str, str]:
+    """Best validation log-likelihood so far, and the depth it would hand over."""
+    known = [(p.val.log_likelihood, log) for log in unit.search_logs() if (p := log.progress) and p.val]
+    if not known:
+        return "", ""
+    value, log = max(known, key=lambda pair: pair[0])
+    posterior = log.progress.posterior if log.progress else None
+    return f"{value:.4f}", str(posterior.d_opt if posterior else log.config["depth"])
+
+
+def _state(unit: UnitRun) -> str:
+    if unit.result:
+        return "complete"
+    if unit.failure:
+        return "failed"
+    if unit.choice:
+        return "refit" if "refit" in unit.live.values() else "test"
+    return "searching" if unit.live or _ended(unit) else "waiting"
+
+
+def _left(together: SideBySide, began: float) -> str:
+    """From the trials done per second so far; early-stopped ones make it a guess."""
+    done = sum(len(_ended(unit)) for unit in together.units)
+    planned = sum(len(_ended(unit)) if unit.is_over else unit.plan.trials for unit in together.units)
+    if not done:
+        return "?"
+    seconds = (time.monotonic() - began) / done * max(0, planned - done)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _show_failures(together: SideBySide, console: Console, shown: set[str]) -> None:
+    """The last lines of a failed trial's error, once, and where the rest is."""
+    for unit in together.units:
+        for log in unit.logs.values():
+            key = f"{unit.key} {log.name}"
+            if log.status == "failed" and key not in shown:
+                shown.add(key)
+                tail = "\n  ".join((log.error or "no error was given").strip().splitlines()[-5:])
+                console.print(f"{key} failed, its cost counts:\n  {tail}\n  ({unit.folder.path}/ledger.jsonl)")
+        if unit.failure and unit.key not in shown:
+            shown.add(unit.key)
+            console.print(f"{unit.key} failed: {unit.failure}")

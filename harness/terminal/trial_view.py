@@ -1,0 +1,75 @@
+"""How one trial looks in the terminal: q(d) as bars, depths, measures, and where the time went."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.records import PHASES, Cost, Measures, Posterior
+from harness.training.one_trial import TrialReport
+
+BAR_WIDTH = 40
+
+
+def view(report: TrialReport) -> RenderableType:
+    record = report.record
+    name = f"LDN, depths 0…{record.depth}" if record.kind == "ldn" else f"fixed depth {record.depth}"
+    parts: list[RenderableType] = [
+        Text(f"{name}, seed {record.seed}: {record.cost.epochs} epochs, stopped by {record.stop_reason}", style="bold")
+    ]
+    if record.status == "failed":
+        parts.append(Text(f"FAILED: {record.error}", style="bold red"))
+    if record.posterior:
+        parts += [posterior_bars(record.posterior), _depths(report)]
+    parts += [_measures(report), phase_table(record.cost)]
+    return Group(*parts)
+
+
+def posterior_bars(posterior: Posterior) -> Table:
+    table = Table.grid(padding=(0, 1))
+    largest = max(posterior.q)
+    for depth, q in enumerate(posterior.q):
+        chosen = depth == posterior.d_opt
+        bar = Text("█" * round(BAR_WIDTH * q / largest), style="bold red" if chosen else "blue")
+        table.add_row(f"{depth:>4}", f"{q:.3f}", bar, "← d_opt" if chosen else "")
+    return table
+
+
+def _depths(report: TrialReport) -> Text:
+    posterior = report.record.posterior
+    assert posterior is not None
+    rules = ", ".join(f"{rule} {depth}" for rule, depth in posterior.d_opt_by_rule.items())
+    text = f"d_opt {posterior.d_opt} by the rule {posterior.rule} ({rules})"
+    if report.d_opt_exact is not None:
+        text += f"; exact posterior of these weights: {report.d_opt_exact}, gap {report.posterior_gap_nats:.2f} nats"
+    if report.record.depth_changed_late:
+        text += "; q not converged: the depth changed in the last quarter of training"
+    return Text(text)
+
+
+def _measures(report: TrialReport) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "accuracy", "log-likelihood", "ECE", "Brier"):
+        table.add_column(column, justify="left" if not column else "right")
+    learnt, test = report.record.kind == "ldn", report.test
+    rows: list[tuple[str, Measures | None]] = [
+        ("validation, all depths" if learnt else "validation", report.record.val),
+        (f"validation, pruned to {report.d_opt}", report.val_pruned),
+    ]
+    if test:
+        rows += [
+            ("test, all depths", test.full),
+            (f"test, pruned to {report.d_opt}" if learnt else "test", test.chosen),
+        ]
+    for name, m in rows:
+        if m:
+            table.add_row(name, f"{m.accuracy:.4f}", f"{m.log_likelihood:.4f}", f"{m.ece:.4f}", f"{m.brier:.4f}")
+    return table
+
+
+def phase_table(cost: Cost) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("seconds held", *PHASES, "TFLOP"):
+        table.add_column(column, justify="right")
+    phases = [f"{cost.phases.get(phase, 0.0):.2f}" for phase in PHASES]
+    table.add_row(f"{cost.held_seconds:.2f}", *phases, f"{cost.tflop:.4f}")
+    return table

@@ -1,0 +1,76 @@
+"""Which machine, device, versions and code the numbers come from."""
+
+import functools
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+import harness
+from harness.errors import UserError
+from harness.records import Environment
+
+
+def environment(device: torch.device) -> Environment:
+    return Environment(
+        harness=harness.__version__,
+        code=code_version(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        ray=_installed("ray"),
+        machine=_processor(),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        threads=torch.get_num_threads(),
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU when there is one; a device that is not there is an error, not a silent CPU run."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in {"cpu", "cuda"}:
+        raise UserError(f"a device is auto, cpu, cuda or cuda:N; got {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {name!r} is not there: this machine shows {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+@functools.cache
+def code_version() -> str:
+    """The clone's commit, `+dirty` with local changes; the package's version where there is no clone."""
+    folder = Path(harness.__file__).parent  # the whole package
+
+    def git(*args: str) -> str:
+        command = ["git", "-C", str(folder), *args]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        if not git("ls-files", "--error-unmatch", "__init__.py"):
+            return harness.__version__
+        return git("rev-parse", "--short=12", "HEAD") + ("+dirty" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return harness.__version__
+
+
+@functools.cache
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,138 @@
+"""The final evaluation of a unit: the only place where the test set is opened.
+
+It runs once, after the choice of network is on disk, and evaluates everything at once, so that nothing can be chosen
+by what it shows. Repeating it after a crash, with the same choice, is the same opening.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.data import load_test
+from harness.data.on_device import DeviceRows, on_device
+from harness.data.splits import TrainingData
+from harness.models import DepthNet, FixedDepthNet, LearntDepthNet
+from harness.models.depth_posterior import RULES, choose_depth
+from harness.models.ldn import log_probs_of
+from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
+from harness.training.evaluate import class_reliability, exact_posterior, measure, reliability
+from harness.training.train import predict
+
+TIMING_REPEATS = 9
+TIMING_BATCH = 512
+
+
+def chosen_network(network: DepthNet, d_opt: int) -> DepthNet:
+    """What a unit hands over: the fixed-depth network as it is, the learnt-depth one pruned to d_opt."""
+    return network.pruned(d_opt).eval() if isinstance(network, LearntDepthNet) else network
+
+
+def evaluate_on_test(
+    network: DepthNet,
+    d_opt: int,
+    config: TrialConfig,
+    data: TrainingData,
+    others: Mapping[int, FixedDepthNet] | None = None,
+    refit: tuple[DepthNet, TrainingData] | None = None,
+    data_dir: Path | None = None,
+) -> FinalEvaluation:
+    """Opens the test set for the chosen `network`; `others` are grid's depths, for analysis only.
+
+    `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
+    """
+    began = time.perf_counter()
+    device = next(network.parameters()).device
+    test = load_test(config.data, config.seed, data.n_classes, data_dir)
+    rows = DeviceRows(test.x, test.y, data.mean, data.std, device)
+    everything = torch.arange(len(test.y), device=device)
+
+    chosen = chosen_network(network, d_opt)
+    log_probs = predict(chosen, rows, everything)
+    result: dict[str, Any] = {
+        "chosen": measure(log_probs, rows.y),
+        "reliability": reliability(log_probs, rows.y),
+        "class_reliability": class_reliability(log_probs, rows.y),
+        "n_test": len(test.y),
+        "split_hash": data.split_hash,
+        "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
+    }
+    if isinstance(network, LearntDepthNet):
+        result |= _learnt_depth_analysis(network, rows, everything, data)
+        forward, full_forward = _forward_seconds([chosen, network], rows, everything)
+        result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
+    else:
+        [result["forward_seconds_per_sample"]] = _forward_seconds([chosen], rows, everything)
+    if others:
+        per_depth = {depth: measure(predict(other, rows, everything), rows.y) for depth, other in others.items()}
+        result["per_depth_test"] = tuple(DepthMeasures(depth=d, measures=m) for d, m in sorted(per_depth.items()))
+    if refit:
+        refitted, refit_data = refit
+        as_refitted = DeviceRows(test.x, test.y, refit_data.mean, refit_data.std, device)
+        result["refit"] = measure(predict(refitted, as_refitted, everything), rows.y)
+    return FinalEvaluation(**result, seconds=time.perf_counter() - began)
+
+
+def _learnt_depth_analysis(
+    network: LearntDepthNet, test: DeviceRows, everything: Tensor, data: TrainingData
+) -> dict[str, Any]:
+    """The full network, every depth by itself, and how far q is from the exact posterior of these weights."""
+    rows, train_rows, val_rows = on_device(data, test.device)
+    full = predict(network, test, everything)
+    gap, d_opt_exact = posterior_gap(network, rows, train_rows)
+    q = network.posterior.log_q().detach().exp()
+    by_rule = {rule: network.pruned(choose_depth(q, rule)) for rule in RULES}
+    return {
+        "full": measure(full, test.y),
+        "full_reliability": reliability(full, test.y),
+        "full_class_reliability": class_reliability(full, test.y),
+        "by_rule": {rule: measure(predict(pruned, test, everything), test.y) for rule, pruned in by_rule.items()},
+        "per_depth_test": _per_depth(network, test, everything),
+        "per_depth_val": _per_depth(network, rows, val_rows),
+        "posterior_gap_nats": gap,
+        "d_opt_exact": d_opt_exact,
+    }
+
+
+def posterior_gap(network: LearntDepthNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, int]:
+    """log Σ_i β_i Π_n p(y_n | x_n, i) − ELBO, and the exact posterior's argmax: one pass over the training set."""
+    network.eval()
+    with torch.inference_mode():
+        per_depth = sum(
+            log_probs_of(network.log_probs_per_depth(x), y).double().sum(dim=1) for x, y in rows.chunks(train_rows)
+        )
+        assert isinstance(per_depth, Tensor)
+        log_exact, log_evidence = exact_posterior(per_depth, network.posterior.log_beta)
+        # Normalised in float64: an error of 1e-7 in Σ q times a log-likelihood of -1e5 would show in the gap.
+        log_q = torch.log_softmax(network.posterior.logits.double(), dim=0)
+        elbo = float((log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)).sum())
+    return log_evidence - elbo, int(log_exact.argmax())
+
+
+def _per_depth(network: LearntDepthNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
+    with torch.inference_mode():
+        log_probs = torch.cat([network.log_probs_per_depth(x) for x, _ in rows.chunks(which)], dim=1)
+    y = rows.y[which]
+    return tuple(DepthMeasures(depth=d, measures=measure(at_depth, y)) for d, at_depth in enumerate(log_probs))
+
+
+def _forward_seconds(networks: Sequence[DepthNet], rows: DeviceRows, everything: Tensor) -> list[float]:
+    """Seconds per sample of a forward pass over one batch: the networks take turns, and the fastest of each counts.
+
+    A neighbour on the machine can only make a pass slower, so the fastest is the least disturbed.
+    """
+    x, _ = rows.take(everything[:TIMING_BATCH])
+    fastest = [math.inf] * len(networks)
+    with torch.inference_mode():
+        for _ in range(TIMING_REPEATS):
+            for index, network in enumerate(networks):
+                began = time.perf_counter()
+                network(x)
+                if x.is_cuda:
+                    torch.cuda.synchronize(x.device)
+                fastest[index] = min(fastest[index], time.perf_counter() - began)
+    return [seconds / len(x) for seconds in fastest]

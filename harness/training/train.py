@@ -1,0 +1,349 @@
+"""One trial, top to bottom: build the network, train it, keep the best parameters, account for the time."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.data.on_device import DeviceRows, mini_batches, on_device
+from harness.data.splits import TrainingData
+from harness.errors import TrialFailed, UserError
+from harness.models import DepthNet, LearntDepthNet, build_network
+from harness.models.depth_posterior import RULES, choose_depth
+from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
+from harness.seeds import torch_generator
+from harness.spaces import PosteriorSettings
+from harness.training import cost as cost_of
+from harness.training.cost import Ledger
+from harness.training.evaluate import measure
+
+Report = Callable[[Progress, Callable[[Path], None]], None]
+"""Called with what was reached and a function that writes a checkpoint to a path, to be called or not."""
+
+
+def ignore(progress: Progress, save: Callable[[Path], None]) -> None:
+    """A report that goes nowhere."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trial's outcome: its last report, and the network with the best parameters in evaluation mode."""
+
+    progress: Progress
+    network: DepthNet
+
+
+def run_trial(
+    config: TrialConfig,
+    data: TrainingData,
+    report: Report = ignore,
+    *,
+    device: torch.device | None = None,
+    devices_held: float = 1.0,
+    resume_from: Path | None = None,
+    ledger: Ledger | None = None,
+) -> Trained:
+    """Trains one network on `data` and returns it with its cost. Deterministic in (config, data, machine).
+
+    `resume_from` continues from a checkpoint as if there had been no interruption, to the bit. A loss that is not
+    finite ends the trial as failed, with its cost.
+    """
+    settings = config.training
+    device = device or torch.device("cpu")
+    settings.check_device(device.type == "cuda")
+    checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
+    if ledger is None:
+        ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # a worker's trials share the device's counter
+
+    with ledger.phase("data"):
+        rows, train_rows, val_rows = on_device(data, device)
+    with ledger.phase("startup"):
+        trial = _Trial.start(config, data, device)
+        if checkpoint:
+            trial.restore(checkpoint)
+
+    def progress(stop_reason: StopReason | None, error: str | None = None) -> Progress:
+        return trial.progress(data, ledger, devices_held, stop_reason, error)
+
+    stop_reason: StopReason | None = trial.stop_reason()
+    if checkpoint and stop_reason is None:  # whoever was to hear this epoch's report may have died before it did
+        report(progress(None), lambda path: trial.save(path, data, ledger))
+    try:
+        while stop_reason is None:
+            trial.epoch += 1
+            with ledger.phase("train"):
+                trial.train_epoch(rows, train_rows, data.n_train)
+                stop_reason = trial.stop_reason()
+            if trial.epoch % settings.eval_every == 0 or stop_reason:
+                with ledger.phase("validate"):
+                    trial.validate(rows, val_rows)
+                    stop_reason = trial.stop_reason()
+            if trial.epoch % settings.report_every == 0 and stop_reason is None:
+                with ledger.phase("checkpoint"):
+                    report(progress(None), lambda path: trial.save(path, data, ledger))
+        with ledger.phase("validate"):
+            trial.keep_best(rows, val_rows)
+        last = progress(stop_reason)
+    except TrialFailed as failure:
+        last = progress("failed", error=str(failure))
+    report(last, lambda path: trial.save(path, data, ledger))
+    return Trained(last, trial.network.eval())
+
+
+@dataclass
+class _Best:
+    """The best parameters so far, buffers and depth logits included."""
+
+    state: list[Tensor]
+    value: float = -math.inf  # of the monitored objective
+    epoch: int = 0
+    train_objective: float | None = None
+    val: Measures | None = None
+
+
+@dataclass
+class _Trial:
+    """Everything that changes while a trial runs; `save` and `restore` miss none of it."""
+
+    config: TrialConfig
+    network: DepthNet
+    state: list[Tensor]  # the network's own tensors, all changed in place: to collect them costs a tenth of a step
+    optimiser: torch.optim.SGD
+    order: torch.Generator
+    best: _Best
+    epoch: int = 0
+    train_objective: float = math.nan
+    val: Measures | None = None
+    val_samples: int = 0
+    depths: list[tuple[int, int]] = field(default_factory=list)  # LDN: (epoch, d_opt) at each validation
+
+    @classmethod
+    def start(cls, config: TrialConfig, data: TrainingData, device: torch.device) -> "_Trial":
+        network = build_network(config, data.sample_shape, data.n_classes).to(device)
+        if config.network.kind == "conv":
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if config.training.compile:
+            network.backbone.compile()
+        settings = config.training
+        optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
+        order = torch_generator(config.seed, "order")  # the same for every network of a seed
+        state = list(network.state_dict().values())
+        return cls(config, network, state, optimiser, order, _Best([tensor.clone() for tensor in state]))
+
+    def train_epoch(self, rows: DeviceRows, train_rows: Tensor, n_train: int) -> None:
+        """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
+        settings = self.config.training
+        dropped = settings.lr_drop_epoch is not None and self.epoch > settings.lr_drop_epoch
+        for group in self.optimiser.param_groups:
+            group["lr"] = settings.lr * (settings.lr_drop_factor if dropped else 1.0)
+        if not self.network.training:  # visiting every module costs another tenth of a step
+            self.network.train()
+        total = torch.zeros((), device=rows.device)
+        for batch in mini_batches(train_rows, settings.batch_size, self.order):
+            x, y = rows.take(batch)
+            self.optimiser.zero_grad()
+            with torch.autocast(rows.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+                objective = self.network.objective(x, y, n_train)
+            (-objective).backward()
+            self.optimiser.step()
+            total += objective.detach() * len(batch)
+        self.train_objective = float(total) / n_train  # the epoch's only wait for the device
+        if not math.isfinite(self.train_objective):
+            raise TrialFailed(f"the training objective became {self.train_objective} in epoch {self.epoch}")
+        if settings.monitor == "train_objective":
+            self._keep_if_better(self.train_objective)
+        elif settings.monitor == "none":
+            self._keep_if_better(self.epoch)  # the last parameters are the ones to keep
+
+    def validate(self, rows: DeviceRows, val_rows: Tensor) -> None:
+        """Mean validation log-likelihood of the predictive distribution and its other measures."""
+        self.val = self._measured(rows, val_rows)
+        if isinstance(self.network, LearntDepthNet):
+            self.depths.append((self.epoch, choose_depth(_q(self.network), self.config.posterior.rule)))
+        if self.config.training.monitor == "val_objective":
+            self._keep_if_better(self.val.log_likelihood)
+
+    def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
+        log_probs = predict(self.network, rows, val_rows)
+        self.val_samples += len(val_rows)
+        if not bool(log_probs.isfinite().all()):
+            raise TrialFailed(f"a validation prediction became non-finite in epoch {self.epoch}")
+        return measure(log_probs, rows.y[val_rows])
+
+    def _keep_if_better(self, value: float) -> None:
+        best = self.best
+        # The first value always counts: minus infinity has no distance to it.
+        if best.epoch == 0 or value - best.value > self.config.training.min_delta:
+            best.value, best.epoch, best.train_objective, best.val = value, self.epoch, self.train_objective, self.val
+            torch._foreach_copy_(best.state, self.state)
+
+    def stop_reason(self) -> StopReason | None:
+        if self.epoch - self.best.epoch >= self.config.training.patience:
+            return "patience"
+        return "cap" if self.epoch >= self.config.training.max_epochs else None
+
+    def keep_best(self, rows: DeviceRows, val_rows: Tensor) -> None:
+        """The best parameters become the network's. If validation did not choose them, it is done once more."""
+        torch._foreach_copy_(self.state, self.best.state)
+        if self.config.training.monitor != "val_objective":
+            self.best.val = self._measured(rows, val_rows)
+
+    def progress(
+        self,
+        data: TrainingData,
+        ledger: Ledger,
+        devices_held: float,
+        stop_reason: StopReason | None,
+        error: str | None,
+    ) -> Progress:
+        cost = self.cost(data, ledger, devices_held)
+        failed = stop_reason == "failed"
+        point = None
+        if self.val and not failed:
+            point = CurvePoint(
+                epoch=self.epoch,
+                device_seconds=cost.device_seconds,
+                train_objective=self.train_objective,
+                val_log_likelihood=self.val.log_likelihood,
+                val_accuracy=self.val.accuracy,
+                d_opt=self.depths[-1][1] if self.depths else None,
+            )
+        # Where validation is not monitored, a report shows that of the current parameters; the last one, the best's.
+        val = self.best.val if stop_reason or self.config.training.monitor == "val_objective" else self.val
+        return Progress(
+            epoch=self.epoch,
+            stop_reason=stop_reason,
+            best_epoch=self.best.epoch,
+            train_objective=self.best.train_objective,
+            val=None if failed else val,
+            posterior=None if failed else self._posterior(),
+            depth_changed_late=self._depth_changed_late(),
+            cost=cost,
+            point=point,
+            error=error,
+        )
+
+    def cost(self, data: TrainingData, ledger: Ledger, devices_held: float) -> Cost:
+        config, samples = self.config, self.epoch * data.n_train
+        shapes = (config, data.sample_shape, data.n_classes)
+        flop = samples * cost_of.flop_per_sample(*shapes, train=True)
+        flop += self.val_samples * cost_of.flop_per_sample(*shapes, train=False)
+        held = ledger.held_seconds
+        return Cost(
+            held_seconds=held,
+            devices=devices_held,
+            phases=ledger.phases(held),
+            tflop=flop / 1e12,
+            epochs=self.epoch,
+            samples=samples,
+            block_passes=samples * config.depth,
+            head_passes=samples * (config.depth + 1 if config.kind == "ldn" else 1),
+            peak_memory_bytes=cost_of.peak_memory_bytes(self.best.state[0].device),
+        )
+
+    def _posterior(self) -> Posterior | None:
+        if not isinstance(self.network, LearntDepthNet):
+            return None
+        names = list(self.network.state_dict())
+        q = torch.softmax(self.best.state[names.index("posterior.logits")].double(), dim=0).cpu()
+        return posterior_record(q, self.config.posterior)
+
+    def _depth_changed_late(self) -> bool | None:
+        """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
+        before = [depth for epoch, depth in self.depths if epoch <= 0.75 * self.epoch]
+        late = [depth for epoch, depth in self.depths if epoch > 0.75 * self.epoch]
+        return len({*before[-1:], *late}) > 1 if self.depths else None
+
+    def save(self, path: Path, data: TrainingData, ledger: Ledger) -> None:
+        """A checkpoint of tensors and plain values, readable with `weights_only=True`."""
+        best = self.best
+        torch.save(
+            {
+                "config_hash": self.config.hash,
+                "epoch": self.epoch,
+                "network": self.network.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "order": self.order.get_state(),
+                "best_state": best.state,
+                "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
+                "train_objective": self.train_objective,
+                "val": self.val and self.val.model_dump(),
+                "val_samples": self.val_samples,
+                "depths": self.depths,
+                "cost": self.cost(data, ledger, devices_held=1.0).model_dump_json(),
+            },
+            path,
+        )
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        self.epoch = checkpoint["epoch"]
+        self.network.load_state_dict(checkpoint["network"])
+        self.optimiser.load_state_dict(checkpoint["optimiser"])
+        self.order.set_state(checkpoint["order"].cpu())
+        value, epoch, train_objective, val = checkpoint["best"]
+        self.best = _Best(checkpoint["best_state"], value, epoch, train_objective, val and Measures(**val))
+        self.train_objective = checkpoint["train_objective"]
+        self.val = checkpoint["val"] and Measures(**checkpoint["val"])
+        self.val_samples = checkpoint["val_samples"]
+        self.depths = [(epoch, depth) for epoch, depth in checkpoint["depths"]]
+
+
+def predict(network: DepthNet, rows: DeviceRows, which: Tensor) -> Tensor:
+    """Class log-probabilities of the given rows, in evaluation mode."""
+    network.eval()
+    with torch.inference_mode():
+        return torch.cat([network(x) for x, _ in rows.chunks(which)])
+
+
+def posterior_record(q: Tensor, settings: PosteriorSettings) -> Posterior:
+    return Posterior(
+        q=tuple(q.tolist()),
+        rule=settings.rule,
+        d_opt=choose_depth(q, settings.rule),
+        d_opt_by_rule={rule: choose_depth(q, rule) for rule in RULES},
+    )
+
+
+def best_network(path: Path, config: TrialConfig, data: TrainingData, device: torch.device) -> DepthNet:
+    """The best parameters in a checkpoint, as a network in evaluation mode."""
+    checkpoint = _load_checkpoint(path, config, device)
+    network = build_network(config, data.sample_shape, data.n_classes).to(device)
+    network.load_state_dict(dict(zip(network.state_dict(), checkpoint["best_state"], strict=True)))
+    return network.eval()
+
+
+def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> dict[str, Any]:
+    try:
+        checkpoint: Any = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many kinds for a file that is no checkpoint
+        raise UserError(f"cannot read a checkpoint from {path}: {type(error).__name__}") from error
+    made_with = checkpoint.get("config_hash") if isinstance(checkpoint, dict) else None
+    if made_with is None:
+        raise UserError(f"{path} is no checkpoint of a trial; give a file that --checkpoint has written")
+    if made_with != config.hash:
+        raise UserError(
+            f"the checkpoint {path} was made with other settings (config {made_with}, "
+            f"this trial has {config.hash}); give the settings it was made with, or start anew"
+        )
+    restored: dict[str, Any] = checkpoint
+    return restored
+
+
+def cost_in_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> Cost:
+    """What the trial had cost when the checkpoint was made."""
+    return _cost_in(_load_checkpoint(path, config, device))
+
+
+def _cost_in(checkpoint: dict[str, Any]) -> Cost:
+    return Cost.model_validate_json(checkpoint["cost"])
+
+
+def _q(network: LearntDepthNet) -> Tensor:
+    return network.posterior.log_q().detach().exp()

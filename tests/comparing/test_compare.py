@@ -1,0 +1,274 @@
+"""The comparison as a whole: what it says, what it refuses, what it withholds."""
+
+from collections.abc import Callable
+
+import pytest
+
+from harness import keys
+from harness.comparing import Comparison, compare
+from harness.comparing.finished import EPOCHS, WITH_WORKER_START
+from harness.comparing.sentences import cost_phrase
+from harness.errors import UserError
+from harness.records import Cost, Unit
+from harness.statistics import Interval
+from tests.synthetic import ENVIRONMENT, make_space, make_units
+
+
+def with_result(unit: Unit, **changes: object) -> Unit:
+    assert unit.result is not None
+    return unit.model_copy(update={"result": unit.result.model_copy(update=changes)})
+
+
+def test_rows_hold_what_was_recorded() -> None:
+    units = make_units(("ldn", "grid"), range(3))
+    comparison = compare(units)
+    row = comparison.search.rows[1]
+    recorded = [unit.result for unit in units if unit.plan.method == "grid" and unit.result]
+    assert (row.method, row.seeds) == ("grid", (0, 1, 2))
+    assert row.per_seed[keys.TEST_ECE] == tuple(result.final.chosen.ece for result in recorded)
+    assert row.values[keys.COST_DEVICE_SECONDS].mean == pytest.approx(
+        sum(result.cost.device_seconds for result in recorded) / 3
+    )
+    assert comparison.methods == ("ldn", "grid")
+
+
+def test_ratios_are_paired_by_seed_whatever_the_order_of_the_units() -> None:
+    units = make_units(("ldn", "grid"), range(4))
+    ratio = compare(units).search.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS]
+    assert compare(units[::-1]).search.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS] == ratio
+    costs = {(u.plan.method, u.plan.seed): u.result.cost.device_seconds for u in units if u.result}
+    product = 1.0
+    for seed in range(4):
+        product *= costs["grid", seed] / costs["ldn", seed]
+    assert ratio.mean == pytest.approx(product**0.25)
+    assert ratio.low is not None
+    assert ratio.low > 1
+
+
+def test_the_sentence_has_the_promised_form() -> None:
+    (sentence,) = compare(make_units(("ldn", "grid"), range(5))).sentences
+    assert sentence.startswith(
+        "ldn needs 4.7× (4.6–4.9) less device time than grid; its accuracy is not worse by more "
+    )
+    assert "than 0.01 (non-inferior)" in sentence
+    (sentence,) = compare(make_units(("ldn", "grid"), range(5), ldn_accuracy=-0.1, spread=0.001)).sentences
+    assert "its accuracy is worse by more than 0.01 (inferior)" in sentence
+    (sentence,) = compare(make_units(("ldn", "grid"), range(3), ldn_log_likelihood=-0.03)).sentences
+    assert "log-likelihood: inconclusive, about " in sentence
+    assert "seeds needed" in sentence
+
+
+def test_ece_is_judged_in_its_own_direction() -> None:
+    units = make_units(("ldn", "grid"), range(4))
+    worse = []
+    for unit in units:
+        assert unit.result is not None
+        final = unit.result.final
+        ece = final.chosen.ece + (0.5 if unit.plan.method == "ldn" else 0.0)
+        chosen = final.chosen.model_copy(update={"ece": ece})
+        worse.append(with_result(unit, final=final.model_copy(update={"chosen": chosen})))
+    assert compare(worse).search.pairs[0].verdicts[keys.TEST_ECE].outcome == "inferior"
+    assert compare(units).search.pairs[0].verdicts[keys.TEST_ECE].outcome == "non-inferior"
+
+
+def test_the_reference_may_be_another_method() -> None:
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3)), reference="grid")
+    assert comparison.methods[0] == "grid"
+    assert [pair.baseline for pair in comparison.search.pairs] == ["ldn", "asha"]
+    assert "grid needs 4.7× (4.4–5.1) more device time than ldn" in comparison.sentences[0]
+
+
+def test_one_seed_gives_numbers_but_no_verdict() -> None:
+    comparison = compare(make_units(("ldn", "grid"), [3]))
+    (pair,) = comparison.search.pairs
+    assert pair.verdicts == {}
+    assert pair.differences[keys.TEST_ACCURACY].low is None
+    assert "no interval and no verdict" in comparison.sentences[0]
+    assert "inferior" not in comparison.sentences[0] + comparison.headline
+
+
+def test_identical_seeds_give_no_verdict() -> None:
+    """A copied result has no spread; a verdict would pretend to certainty."""
+    ldn, grid = make_units(("ldn", "grid"), [0])
+    units = []
+    for seed in range(3):
+        for unit in (ldn, grid):
+            plan = unit.plan.model_copy(update={"seed": seed})
+            units.append(unit.model_copy(update={"plan": plan}))
+    comparison = compare(units)
+    assert {verdict.outcome for verdict in comparison.search.pairs[0].verdicts.values()} == {"no spread measured"}
+    assert "no spread measured, no verdict" in comparison.sentences[0]
+
+
+def test_a_fairness_difference_withholds_only_the_verdicts_it_touches() -> None:
+    other = ENVIRONMENT.model_copy(update={"torch": "2.12.0"})
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3), environments={"asha": other}))
+    fair, unfair = comparison.search.pairs
+    assert (fair.baseline, bool(fair.verdicts), fair.withheld) == ("grid", True, ())
+    assert (unfair.baseline, unfair.verdicts) == ("asha", {})
+    assert unfair.withheld == ("torch: 2.12.0 (asha) / 2.13.0 (ldn)",)
+    assert comparison.sentences[1] == "ldn against asha: no verdict, because the units are not equal in: torch."
+    assert [item.rule for item in comparison.fairness] == ["torch"]
+
+
+def test_contaminated_time_gives_the_lead_to_tflop() -> None:
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3), seconds_factor={"grid": 3.0}))
+    assert comparison.contamination.found
+    assert any("grid" in sign and "training step" in sign for sign in comparison.contamination.signs)
+    assert comparison.sentences[0].startswith("ldn needs 3.9×")
+    assert " less compute (TFLOP) and 7.8× " in comparison.sentences[0]
+    assert " fewer epochs than grid; " in comparison.sentences[0]
+    assert comparison.search.pairs[0].cost_ratios[EPOCHS].mean > 1
+    assert "contaminated" in comparison.notes[0]
+    assert not compare(make_units(("ldn", "grid", "asha"), range(3))).contamination.found
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: make_units(("ldn", "grid"), range(2), capped_by_epochs=True), "the epoch cap sets its cost: 22 of 22"),
+        (lambda: make_units(("ldn", "grid"), range(2), q_converged=False), "ldn: q not converged on seeds 0, 1"),
+        (lambda: make_units(("ldn", "asha"), range(2)), "asha: it decided while several of its trials ran"),
+        (lambda: make_units(("ldn", "grid"), range(2), failed_depths={"grid": [2]}), "grid: 2 of 22 trials failed"),
+        (lambda: make_units(("ldn", "grid"), range(2), retried=[("grid", 0)]), "0.5 device-seconds were lost"),
+        (lambda: make_units(("ldn", "grid"), range(2)), "not the choice of the test set"),
+    ],
+)
+def test_notes(make: Callable[[], list[Unit]], expected: str) -> None:
+    assert any(expected in note for note in compare(make()).notes)
+
+
+def test_unfinished_cells_are_named_and_the_rest_is_compared() -> None:
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3), unfinished=[("grid", 1)]))
+    assert comparison.missing == ("grid seed 1",)
+    assert comparison.search.pairs[0].seeds == (0, 2)
+    assert comparison.search.pairs[1].seeds == (0, 1, 2)
+
+
+def test_a_method_whose_trials_all_failed_is_named() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(3), failed_depths={"grid": range(11)}))
+    assert comparison.unfinished_methods == ("grid",)
+    assert comparison.search.pairs == ()
+    assert "no other method" in comparison.headline
+    assert any("grid seed 0: all 11 trials failed" in note for note in comparison.notes)
+
+
+def test_a_reference_without_a_finished_unit_leaves_the_table() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(2), unfinished=[("ldn", 0), ("ldn", 1)]))
+    assert (comparison.methods, comparison.unfinished_methods) == (("grid",), ("ldn",))
+    assert comparison.sentences == ()
+    assert comparison.missing == ("ldn seed 0", "ldn seed 1")
+
+
+def test_methods_without_a_common_seed_are_not_paired() -> None:
+    units = [*make_units(("ldn",), [0, 1]), *make_units(("grid",), [2, 3])]
+    comparison = compare(units)
+    assert comparison.search.pairs == ()
+    assert comparison.equal_quality == ()
+    assert len(comparison.missing) == 4
+
+
+@pytest.mark.parametrize(
+    ("units", "reference", "message"),
+    [
+        ([], "ldn", "at least one finished unit; there are none"),
+        (make_units(("ldn",), [0], unfinished=[("ldn", 0)]), "ldn", "at least one finished unit; 1 unit"),
+        (make_units(("ldn", "grid"), [0]), "gird", "got 'gird', did you mean 'grid'"),
+        ([*make_units(("ldn",), [0]), *make_units(("ldn",), [0])], "ldn", "ldn seed 0 is there twice"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(units: list[Unit], reference: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compare(units, reference)
+
+
+def test_mixed_settings_are_refused_with_the_difference() -> None:
+    other = make_space(training={"max_epochs": 1000, "patience": 200, "eval_every": 20, "report_every": 20, "lr": 0.05})
+    units = [*make_units(("ldn",), [0]), *make_units(("grid",), [0], space=other)]
+    with pytest.raises(UserError, match=r"ldn seed 0 and grid seed 0 differ in training\.lr: 0\.1 / 0\.05$"):
+        compare(units)
+    first, second = make_units(("ldn",), [0, 1])
+    second = second.model_copy(update={"plan": second.plan.model_copy(update={"options": {"warm": 3}})})
+    with pytest.raises(UserError, match=r"differ in options\.warm: None / 3$"):
+        compare([first, second])
+
+
+def test_another_description_is_no_other_setting() -> None:
+    units = [*make_units(("ldn",), [0]), *make_units(("grid",), [0], space=make_space(description="reworded"))]
+    assert compare(units).methods == ("ldn", "grid")
+
+
+def test_refit_is_shown_for_all_or_for_none() -> None:
+    both = compare(make_units(("ldn", "grid"), range(3), refit=True))
+    assert both.refit is not None
+    search = both.search.rows[0].values[keys.COST_DEVICE_SECONDS].mean
+    assert both.refit.rows[0].values[keys.COST_DEVICE_SECONDS].mean > search
+    mixed = [*make_units(("ldn",), range(3), refit=True), *make_units(("grid",), range(3))]
+    comparison = compare(mixed)
+    assert comparison.refit is None
+    assert any("not refitted: grid seed 0, grid seed 1, grid seed 2" in note for note in comparison.notes)
+
+
+def test_a_result_that_disagrees_with_its_trials_is_named() -> None:
+    units = make_units(("ldn", "grid"), range(2))
+    result = units[1].result
+    assert result is not None
+    units[1] = with_result(units[1], cost=Cost(**{**result.cost.model_dump(), "held_seconds": 99.0}))
+    assert any("grid seed 0: its trials add up to" in note for note in compare(units).notes)
+
+
+def test_a_comparison_survives_json() -> None:
+    comparison = compare(make_units(range_of_methods(), range(3), refit=True))
+    assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
+
+
+def range_of_methods() -> tuple[str, ...]:
+    return ("ldn", "grid", "random_search", "asha", "somebodys_method")
+
+
+def test_the_checklist_answers_from_the_records() -> None:
+    full = {item.question: item for item in compare(make_units(range_of_methods(), range(3), refit=True)).checklist}
+    bare = {item.question: item for item in compare(make_units(("ldn", "asha"), [0])).checklist}
+    assert len(full) == len(bare) == 16
+    for question, rich_answer, poor_answer in [
+        ("Is random search among the methods?", "yes", "no"),
+        ("Several runs, with their seeds reported?", "yes", "no"),
+        ("Is the time of the whole method reported, not of the search phase only?", "yes", "partly"),
+        ("Were ablations run?", "partly", "no"),
+    ]:
+        assert (full[question].answer, bare[question].answer) == (rich_answer, poor_answer)
+    dirty = ENVIRONMENT.model_copy(update={"code": "abc+dirty"})
+    units = make_units(("ldn",), range(2), environments={"ldn": dirty})
+    assert compare(units).checklist[0].answer == "partly"
+
+
+def test_a_cost_that_the_seeds_do_not_settle_is_called_unclear() -> None:
+    unclear = Interval(mean=1.1, low=0.8, high=1.5, n=3)
+    phrase = cost_phrase("ldn", "asha", {"device time": unclear})
+    assert phrase == "ldn and asha do not differ clearly in device time (asha needs 1.1× (0.80–1.5) of ldn's)"
+    same = Interval(mean=2.0, low=None, high=None, n=3)
+    assert cost_phrase("ldn", "asha", {"device time": same}) == "ldn needs 2.0× less device time than asha"
+    assert cost_phrase("ldn", "asha", {}) == "no cost was recorded for ldn or asha"
+
+
+def test_changed_margins_are_taken_at_their_strictest() -> None:
+    units = [*make_units(("ldn",), range(2)), *make_units(("grid",), range(2), space=make_space(margins={"ece": 0.5}))]
+    comparison = compare(units)
+    assert comparison.margins.ece == 0.02
+    assert any("margins were changed" in note for note in comparison.notes)
+
+
+def test_problems_of_reading_are_notes() -> None:
+    problem = "left out results/x/grid/seed-1: result.json is damaged"
+    assert compare(make_units(("ldn",), range(2)), problems=[problem]).notes[0] == problem
+
+
+def test_worker_start_is_shown_apart_and_touches_no_ratio() -> None:
+    plain = make_units(("ldn", "grid"), range(3))
+    started = [
+        with_result(unit, worker_start_device_seconds=50.0) if unit.plan.method == "ldn" else unit for unit in plain
+    ]
+    before, after = compare(plain).search, compare(started).search
+    assert before.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS] == after.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS]
+    row = after.rows[0]
+    assert row.values[WITH_WORKER_START].mean == pytest.approx(row.values[keys.COST_DEVICE_SECONDS].mean + 50.0)

@@ -1,0 +1,110 @@
+"""Terminal, markdown and JSON show the same comparison; users' text cannot break them."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console, RenderableType
+
+from harness.colours import METHOD_COLOURS, OTHER_COLOURS, colour_of
+from harness.comparing import compare
+from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed
+from harness.comparing.render import as_json, as_markdown, details, summary
+from harness.statistics import Interval
+from tests.synthetic import make_units
+
+
+def shown(renderable: RenderableType, width: int, terminal: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [100, 120])
+def test_nothing_is_cut_off(width: int) -> None:
+    comparison = compare(make_units(seeds=range(3), refit=True))
+    text = shown(details(comparison), width) + shown(summary(comparison), width)
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    for method in comparison.methods:
+        assert f"\n{method} " in text
+    for heading in ("Cost, search", "Cost, search + refit", "equal quality", "Wall-clock, modelled", "checklist"):
+        assert heading in text
+
+
+def test_the_verdict_comes_last_and_plain_text_has_no_escape_codes() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(3)))
+    text = shown(summary(comparison), 400)
+    assert comparison.sentences[0] in text.splitlines()[-2]
+    assert "\x1b" not in text
+    assert "\x1b[" in shown(summary(comparison), 120, terminal=True)
+
+
+def test_missing_cells_and_differences_are_shown() -> None:
+    units = make_units(("ldn", "grid"), range(3), unfinished=[("grid", 2)], split_hashes={"grid": "x"})
+    text = shown(summary(compare(units)), 120)
+    assert "no result yet: grid seed 2" in text
+    assert "training and validation split, seed 0: split0 (ldn) / x (grid)" in text
+    assert "withheld" in text
+
+
+def test_markup_in_names_is_text() -> None:
+    comparison = compare(make_units(("ldn", "[red]x|<b>"), range(2)))
+    assert "[red]x|<b>" in shown(summary(comparison), 160)
+    markdown = as_markdown(comparison)
+    assert "[red]x\\|&lt;b>" in markdown
+    assert "<b>" not in markdown
+
+
+def test_markdown_tables_are_rectangular() -> None:
+    lines = as_markdown(compare(make_units(seeds=range(2), refit=True))).splitlines()
+    tables: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith("|"):
+            tables[-1].append(line)
+        elif tables[-1]:
+            tables.append([])
+    tables = [table for table in tables if table]
+    assert len(tables) >= 8
+    for table in tables:
+        assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+
+
+def test_json_holds_the_comparison() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(2)))
+    values = json.loads(as_json(comparison))
+    assert values["sentences"] == list(comparison.sentences)
+    assert values["search"]["pairs"][0]["baseline"] == "grid"
+
+
+def test_numbers_have_as_many_digits_as_they_deserve() -> None:
+    assert [plain(value) for value in (0, 0.00421, 17.71, 1234.5, 3e-9)] == [
+        "0",
+        "0.00421",
+        "17.7",
+        "1,234",
+        "3.00e−09",
+    ]
+    assert [ratio(value) for value in (0.012, 0.5, 0.999, 6.14, 9.96, 141.2)] == [
+        "0.012",
+        "0.50",
+        "1.0",
+        "6.1",
+        "10",
+        "141",
+    ]
+    assert mean_and_spread(Interval(mean=17.714, low=17.3, high=18.1, n=3)) == "17.7 ± 0.4"
+    assert mean_and_spread(Interval(mean=17.714, low=17.614, high=17.814, n=3)) == "17.71 ± 0.10"
+    assert mean_and_spread(Interval(mean=0.98765, low=None, high=None, n=1)) == "0.9877"
+    assert signed(Interval(mean=-0.046, low=-0.079, high=-0.013, n=3)) == "−0.046 (−0.079 to −0.013)"
+    assert ratio_with_ends(Interval(mean=6.1, low=4.8, high=7.9, n=3)) == "6.1× (4.8–7.9)"
+    assert ratio_with_ends(Interval(mean=20.1, low=19.8, high=20.4, n=3)) == "20.1× (19.8–20.4)"
+    assert ratio_with_ends(Interval(mean=3.51, low=3.49, high=3.53, n=3)) == "3.51× (3.49–3.53)"
+
+
+def test_colours_are_distinct_and_stable() -> None:
+    assert len(set(METHOD_COLOURS.values())) == len(METHOD_COLOURS)
+    assert not set(METHOD_COLOURS.values()) & set(OTHER_COLOURS)
+    assert colour_of("somebodys_method") == colour_of("somebodys_method")
+    assert colour_of("somebodys_method") in OTHER_COLOURS

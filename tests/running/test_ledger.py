@@ -1,0 +1,164 @@
+"""Arithmetic of attempts: every second a trial held its devices is in exactly one phase, whoever died when."""
+
+from typing import Any
+
+import pytest
+
+from harness.records import Cost, TrialConfig, TrialRecord
+from harness.running.ledger import TrialLog
+from harness.running.rehearsal import MADE_UP, made_up_progress
+from tests.rehearsed import small_space
+
+CONFIG = {"kind": "ddn", "depth": 2, "task": "train", "trial": "t000"}
+
+
+def told(*events: tuple[float, str, dict[str, Any]]) -> TrialLog:
+    log = TrialLog("t000", CONFIG, suggested_at=0.0)
+    for time, event, values in events:
+        log.apply({"event": event, "time": time, "trial": "t000", **values})
+    return log
+
+
+def start(time: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "start", {}
+
+
+def facts(
+    time: float, resumed: Cost | None = None, worker_start: tuple[float, float] = (0.0, 0.0)
+) -> tuple[float, str, dict[str, Any]]:
+    values = {
+        "worker_start": worker_start,
+        "resumed_from": (resumed or Cost()).model_dump_json(),
+        "split_hash": "s",
+        "environment": MADE_UP.model_dump(),
+    }
+    return time, "report", {"payload": {"facts": values}}
+
+
+def report(time: float, epoch: int, cost: Cost, **more: Any) -> tuple[float, str, dict[str, Any]]:
+    progress = made_up_progress("ddn", 2, epoch, -1.0 / epoch, **more).model_copy(update={"cost": cost})
+    return time, "report", {"payload": {"progress": progress.model_dump_json()}}
+
+
+def worked(held: float, epochs: int, **phases: float) -> Cost:
+    return Cost(held_seconds=held, epochs=epochs, phases=phases)
+
+
+def died(time: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "died", {}
+
+
+def end(time: float, status: str = "finished") -> tuple[float, str, dict[str, Any]]:
+    return time, "end", {"status": status, "error": "it crashed" if status == "failed" else None}
+
+
+def record(log: TrialLog, devices: float = 1.0) -> TrialRecord:
+    made = log.record(TrialConfig.of(small_space(), "ddn", 2, 0), devices)
+    assert sum(made.cost.phases.values()) == pytest.approx(made.cost.held_seconds)
+    assert sum(attempt.held_seconds for attempt in made.attempts) == pytest.approx(made.cost.held_seconds)
+    return made
+
+
+def test_an_undisturbed_trial() -> None:
+    cost = worked(held=8.0, epochs=50, startup=1.0, train=6.0, validate=0.5)
+    made = record(
+        told(start(3), facts(4, worker_start=(2.0, 1.0)), report(12, 50, cost, stop_reason="cap"), end(12.5)), 0.25
+    )
+    assert made.status == "finished"
+    assert made.queue_seconds == 3.0
+    assert made.cost.held_seconds == 8.5  # 9.5 since it was handed over, without a second of the worker's imports
+    assert made.cost.device_seconds == 8.5 * 0.25
+    assert made.attempts[0].worker_start_seconds == 3.0  # two of them before the trial
+    assert made.cost.phases["other"] == 1.0 and made.cost.phases["lost"] == 0.0
+    assert [attempt.ended for attempt in made.attempts] == ["finished"]
+
+
+def test_a_dead_worker_loses_what_its_checkpoint_did_not_hold() -> None:
+    checkpoint = worked(held=4.0, epochs=20, startup=1.0, train=3.0)
+    final = worked(held=10.0, epochs=50, startup=2.0, train=8.0)
+    made = record(
+        told(
+            *(start(0), facts(1), report(4, 20, checkpoint), report(6, 30, worked(6.0, 30, startup=1.0, train=5.0))),
+            *(died(7), start(8), facts(9, checkpoint), report(14, 50, final, stop_reason="cap"), end(14)),
+        )
+    )
+    first, second = made.attempts
+    assert (first.ended, first.held_seconds, first.lost_seconds) == ("died", 7.0, 3.0)
+    assert (second.ended, second.held_seconds, second.resumed_from_epoch) == ("finished", 6.0, 20)
+    assert made.cost.phases["lost"] == 3.0 and made.cost.phases["train"] == 8.0
+    assert made.cost.epochs == 50
+
+
+def test_an_attempt_that_dies_without_a_word_is_lost_and_takes_nothing_with_it() -> None:
+    checkpoint = worked(held=4.0, epochs=20, train=4.0)
+    final = worked(held=9.0, epochs=50, train=9.0)
+    made = record(
+        told(
+            *(start(0), facts(0), report(4, 20, checkpoint), died(5), start(5), died(7)),
+            *(start(8), facts(8, checkpoint), report(13, 50, final, stop_reason="cap"), end(13)),
+        )
+    )
+    assert [attempt.lost_seconds for attempt in made.attempts] == [1.0, 2.0, 0.0]
+    assert made.cost.phases["lost"] == 3.0 and made.cost.phases["train"] == 9.0
+
+
+def test_a_second_death_before_a_report_does_not_count_the_first_attempts_work_twice() -> None:
+    checkpoint = worked(held=4.0, epochs=20, train=4.0)
+    made = record(
+        told(
+            *(start(0), facts(0), report(4, 20, checkpoint), report(9, 40, worked(9.0, 40, train=9.0)), died(10)),
+            *(start(10), facts(10, checkpoint), end(12, "failed")),
+        )
+    )
+    assert made.status == "failed" and made.val is None and made.error == "it crashed"
+    assert made.cost.phases["train"] == 4.0  # what the checkpoint held
+    assert made.cost.phases["lost"] == 8.0  # the rest of the first attempt, and the second
+
+
+def test_a_crash_before_the_first_report_is_all_lost() -> None:
+    made = record(told(start(2), end(7, "failed")))
+    assert made.status == "failed" and made.stop_reason == "failed"
+    assert made.cost.phases["lost"] == 5.0
+    assert made.environment.machine == "unknown"
+
+
+def test_a_failed_loss_is_paid_for_but_not_lost() -> None:
+    cost = worked(held=5.0, epochs=7, train=5.0)
+    failed = made_up_progress("ddn", 2, 7, -1.0, "failed").model_copy(
+        update={"cost": cost, "val": None, "point": None, "error": "the training objective became nan"}
+    )
+    reported = (5.0, "report", {"payload": {"progress": failed.model_dump_json()}})
+    made = record(told(start(0), facts(0), reported, (5.0, "end", {"status": "failed"})))
+    assert (made.status, made.cost.phases["train"], made.cost.phases["lost"]) == ("failed", 5.0, 0.0)
+    assert "nan" in (made.error or "")
+
+
+def test_a_killed_driver_leaves_an_unknown_tail() -> None:
+    checkpoint = worked(held=3.0, epochs=10, train=3.0)
+    made = record(
+        told(
+            *(start(0), facts(0), report(3, 10, checkpoint), report(6, 20, worked(6.0, 20, train=6.0))),
+            (1000, "interrupted", {}),
+            *(start(1001), facts(1001, checkpoint), report(1009, 50, worked(11.0, 50, train=11.0), stop_reason="cap")),
+            end(1009),
+        )
+    )
+    first, second = made.attempts
+    assert first.held_seconds == 6.0 and first.lost_seconds == 3.0  # not the night between
+    assert first.tail_unknown and not second.tail_unknown
+    assert made.cost.held_seconds == 14.0
+
+
+def test_a_trial_without_a_stop_reason_was_stopped_by_a_scheduler() -> None:
+    made = record(told(start(0), facts(0), report(2, 10, worked(2.0, 10, train=2.0)), end(2, "stopped")))
+    assert (made.status, made.stop_reason) == ("stopped", "scheduler")
+    assert made.val is not None
+
+
+def test_work_done_again_stands_in_the_curve_once() -> None:
+    cost = worked(held=2.0, epochs=10, train=2.0)
+    log = told(
+        *(start(0), facts(0), report(1, 10, cost), report(2, 20, cost), died(3)),
+        *(start(4), facts(4), report(5, 10, cost), report(6, 20, cost), report(7, 30, cost)),
+    )
+    assert [point.epoch for point in record(log).curve] == [10, 20, 30]

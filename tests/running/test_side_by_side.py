@@ -1,0 +1,83 @@
+"""Units side by side: whose turn it is, the limit on units, the limit on cost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.tune.experiment import Trial
+
+from harness.running.rehearsal import _experiment
+from harness.running.side_by_side import SharedSearch, SideBySide
+from harness.running.unit import UnitRun
+from tests.rehearsed import make_unit, run
+
+
+def together(units: list[UnitRun], tmp_path: Path, slots: int = 2, queue: int = 0, **more: Any) -> SideBySide:
+    """Units ready to be asked."""
+    made = SideBySide(
+        units,
+        slots,
+        queue,
+        more.pop("parallel_units", None),
+        more.pop("max_cost", None),
+        more.pop("finish", lambda unit: unit.complete()),
+        **more,
+    )
+    SharedSearch(made).add_configurations([_experiment(str(tmp_path / "ray"))])
+    return made
+
+
+def handed_out(made: SideBySide) -> list[str]:
+    """Units of the trials that are handed out until nothing more is."""
+    trials: list[Trial] = []
+    while trial := made.next_trial():
+        trials.append(trial)
+    return [made.unit_of(trial.trial_id).key for trial in trials]
+
+
+def test_free_slots_go_to_the_next_unit(tmp_path: Path) -> None:
+    units = [make_unit(tmp_path, method) for method in ("ldn", "golden_section", "grid")]
+    keys = ["ldn/seed-0", "golden_section/seed-0", "golden_section/seed-0", "grid/seed-0"]
+    assert handed_out(together(units, tmp_path, slots=4)) == keys
+
+
+def test_waiting_trials_are_of_methods_that_learn_nothing_from_waiting(tmp_path: Path) -> None:
+    adaptive = together([make_unit(tmp_path, "optuna_tpe")], tmp_path, slots=2, queue=2)
+    fixed = together([make_unit(tmp_path, "grid")], tmp_path, slots=2, queue=2)
+    assert len(handed_out(adaptive)) == 2
+    assert len(handed_out(fixed)) == 4
+
+
+def test_parallel_units(tmp_path: Path) -> None:
+    units = [make_unit(tmp_path, method) for method in ("ldn", "grid", "random_search")]
+    assert handed_out(together(units, tmp_path, slots=9, parallel_units=1)) == ["ldn/seed-0"]
+    units = [make_unit(tmp_path / "two", method) for method in ("ldn", "grid", "random_search")]
+    assert set(handed_out(together(units, tmp_path, slots=99, parallel_units=2))) == {"ldn/seed-0", "grid/seed-0"}
+
+
+def test_the_cost_limit_is_for_all_units_and_counts_units_of_earlier_runs(tmp_path: Path) -> None:
+    units = [make_unit(tmp_path, "ldn"), make_unit(tmp_path, "grid")]
+    made = together(units, tmp_path, max_cost=10.0, cost_before=9.0)
+    assert handed_out(made) == ["ldn/seed-0", "grid/seed-0"]
+    for unit in units:
+        unit.on_event("start", "t000", coresident=2)
+        unit.on_event("died", "t000", time=unit.logs["t000"].attempts[0].started_at + 0.6)
+    assert made.device_seconds == pytest.approx(9.0 + 2 * 0.6)
+    assert handed_out(made) == []
+    assert all(unit.capped for unit in units)
+
+
+def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> None:
+    def finish(unit: UnitRun) -> None:
+        if unit.plan.method == "ldn":
+            raise OSError("no space left on device")
+        unit.complete()
+
+    for method in ("ldn", "grid"):
+        (run(tmp_path, method).folder.path / "result.json").unlink()  # all is in the ledger but the result
+    again = [make_unit(tmp_path, "ldn"), make_unit(tmp_path, "grid")]
+    made = together(again, tmp_path, finish=finish)
+    assert made.is_finished
+    assert again[0].failure == "its result could not be written: OSError: no space left on device"
+    assert again[1].result is not None
+    assert run(tmp_path, "ldn").result is not None  # the next run writes it

@@ -1,0 +1,75 @@
+"""The live table and the plain lines, drawn from units at every stage."""
+
+import io
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.running.rehearsal import rehearse, unimodal
+from harness.running.side_by_side import SideBySide
+from harness.running.unit import UnitRun
+from harness.terminal.live_table import live_table, table
+from tests.rehearsed import make_unit, run
+
+
+def together(*units: UnitRun) -> SideBySide:
+    return SideBySide(units, 2, 0, None, None, lambda unit: None)
+
+
+def drawn(*units: UnitRun) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table(together(*units), time.monotonic() - 10))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def row(text: str, key: str) -> list[str]:
+    return next(line for line in text.splitlines() if line.startswith(key)).split()
+
+
+def test_a_row_for_every_unit_whatever_its_state(tmp_path: Path) -> None:
+    waiting, done = make_unit(tmp_path, "ldn"), run(tmp_path, "grid")
+    searching = run(tmp_path, "golden_section", max_steps=9)
+    broken = make_unit(tmp_path, "asha")
+    broken.failure = "no trial is left"
+    text = drawn(waiting, searching, done, broken)
+    assert row(text, "ldn/seed-0") == ["ldn/seed-0", "0/1", "0.0", "waiting"]
+    _, trials, running, _, best, depth, state = row(text, "golden_section/seed-0")
+    assert (trials, running, depth, state) == ("1/4", "1", "2", "searching")
+    assert best == f"{unimodal(2, 50):.4f}"
+    assert row(text, "grid/seed-0")[1] == "7/7" and row(text, "grid/seed-0")[-2:] == ["5", "complete"]
+    assert row(text, "asha/seed-0")[-1] == "failed"
+    assert "left; Ctrl-C stops, the same command continues" in " ".join(text.split())
+
+
+def test_the_tasks_after_the_choice_have_their_own_state(tmp_path: Path) -> None:
+    steps = rehearse([make_unit(tmp_path / "whole", "ldn", refit=True)])
+    states = [
+        row(drawn(run(tmp_path / str(stop), "ldn", refit=True, max_steps=stop)), "ldn/seed-0")[-1]
+        for stop in range(steps)
+    ]
+    assert list(dict.fromkeys(states)) == ["waiting", "searching", "refit", "test"]
+
+
+def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    unit = run(tmp_path, "grid")
+    unit.logs["t001"].status, unit.logs["t001"].error = "failed", "Traceback …\nMemoryError: all of it is gone"
+    broken = make_unit(tmp_path, "asha")
+    broken.failure = "the method raised ValueError: no"
+    console = Console(file=io.StringIO(), width=200)
+    with live_table(together(unit, broken), console) as refresh:
+        refresh()
+        refresh()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for once in ("grid/seed-0: complete", "MemoryError: all of it is gone", "ledger.jsonl", "raised ValueError: no"):
+        assert text.count(once) == 1, once
+
+
+def test_a_terminal_gets_the_live_table(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with live_table(together(run(tmp_path, "ldn")), console) as refresh:
+        refresh()
+    assert isinstance(console.file, io.StringIO)
+    assert "best val LL" in console.file.getvalue()

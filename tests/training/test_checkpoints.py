@@ -1,0 +1,45 @@
+"""One place for a trial's checkpoint, whether it is a folder or a URI."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from harness.training.checkpoints import CheckpointStore
+
+
+@pytest.fixture(params=["folder", "uri"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
+    if request.param == "folder":
+        return CheckpointStore(str(tmp_path / "checkpoints"))
+    return CheckpointStore(f"file://{tmp_path}/checkpoints")  # another scheme would need a server
+
+
+def write(text: str) -> object:
+    return lambda path: path.write_text(text)
+
+
+def read(store: CheckpointStore, key: str) -> str | None:
+    with store.fetched(key) as path:
+        return path.read_text() if path else None
+
+
+def test_what_is_saved_is_fetched(store: CheckpointStore) -> None:
+    assert read(store, "grid/seed-0/t000.pt") is None
+    store.save("grid/seed-0/t000.pt", write("first"))
+    store.save("grid/seed-0/t000.pt", write("second"))
+    store.save("grid/seed-1/t000.pt", write("other"))
+    copy: CheckpointStore = pickle.loads(pickle.dumps(store))  # as a worker gets it
+    assert [read(each, "grid/seed-0/t000.pt") for each in (store, copy)] == ["second", "second"]
+
+
+def test_a_save_that_fails_leaves_the_old_checkpoint(store: CheckpointStore) -> None:
+    store.save("t", write("whole"))
+
+    def torn(path: Path) -> None:
+        path.write_text("ha")
+        raise OSError("the worker was killed")
+
+    with pytest.raises(OSError, match="killed"):
+        store.save("t", torn)
+    assert read(store, "t") == "whole"

@@ -1,0 +1,88 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.data import load_test
+from harness.models import FixedDepthNet, LearntDepthNet
+from harness.models.depth_posterior import RULES, choose_depth
+from harness.records import FinalEvaluation
+from harness.training.evaluate import class_reliability, measure, reliability
+from harness.training.final import chosen_network, evaluate_on_test
+from harness.training.train import Trained, run_trial
+from tests.tiny import config, spirals
+
+LDN = config("ldn", 3, max_epochs=15)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return run_trial(LDN, spirals(LDN))
+
+
+def _test_rows(trial: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    data, test = spirals(trial), load_test(trial.data, trial.seed, 2)
+    return torch.from_numpy((test.x - data.mean) / data.std), torch.from_numpy(test.y)
+
+
+def test_everything_about_a_learnt_depth_is_read_at_one_opening(trained: Trained) -> None:
+    network = trained.network
+    assert isinstance(network, LearntDepthNet)
+    final = evaluate_on_test(network, 2, LDN, spirals(LDN))
+    x, y = _test_rows(LDN)
+    with torch.no_grad():
+        pruned, full, per_depth = network.pruned(2).eval()(x), network(x), network.log_probs_per_depth(x)
+
+    def close(a: Any, b: Any) -> None:
+        assert a.model_dump() == pytest.approx(b.model_dump(), abs=1e-5)
+
+    close(final.chosen, measure(pruned, y))
+    close(final.full, measure(full, y))
+    assert [part.depth for part in final.per_depth_test] == [0, 1, 2, 3]
+    for part, log_probs in zip(final.per_depth_test, per_depth, strict=True):
+        close(part.measures, measure(log_probs, y))
+    assert [bar.count for bar in final.reliability] == [bar.count for bar in reliability(pruned, y)]
+    assert [bar.count for bar in final.full_class_reliability] == [bar.count for bar in class_reliability(full, y)]
+    q = network.posterior.log_q().exp()
+    for rule in RULES:
+        with torch.no_grad():
+            close(final.by_rule[rule], measure(network.pruned(choose_depth(q, rule)).eval()(x), y))
+    assert len(final.per_depth_val) == 4
+    assert final.n_test == 30 and final.split_hash == spirals(LDN).split_hash
+    width, depth = 6, 2
+    assert final.parameters == (2 * width + width) + depth * (width**2 + 3 * width) + (2 * width + 2) + (depth + 1)
+    assert final.posterior_gap_nats is not None and final.posterior_gap_nats >= 0
+    assert final.full_forward_seconds_per_sample and final.forward_seconds_per_sample > 0
+    assert FinalEvaluation.model_validate_json(final.model_dump_json()) == final
+
+
+def test_the_full_network_is_left_as_it_was(trained: Trained) -> None:
+    before = {name: tensor.clone() for name, tensor in trained.network.state_dict().items()}
+    evaluate_on_test(trained.network, 1, LDN, spirals(LDN))
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.network.state_dict().items())
+
+
+def test_a_fixed_depth_is_handed_over_as_it_is() -> None:
+    trial = config("ddn", 1, max_epochs=3)
+    network = run_trial(trial, spirals(trial)).network
+    assert isinstance(network, FixedDepthNet) and chosen_network(network, 1) is network
+    others = {depth: run_trial(config("ddn", depth, max_epochs=3), spirals(trial)).network for depth in (2, 0)}
+    final = evaluate_on_test(network, 1, trial, spirals(trial), others=others)  # type: ignore[arg-type]
+    x, y = _test_rows(trial)
+    with torch.no_grad():
+        assert final.chosen.model_dump() == pytest.approx(measure(network(x), y).model_dump(), abs=1e-5)
+    assert [part.depth for part in final.per_depth_test] == [0, 2]
+    assert final.full is None and final.posterior_gap_nats is None
+
+
+def test_evaluating_twice_is_the_same_opening(trained: Trained) -> None:
+    first, second = (evaluate_on_test(trained.network, 2, LDN, spirals(LDN)).model_dump() for _ in range(2))
+    for timed in ("seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"):
+        del first[timed], second[timed]
+    assert first == second
+
+
+def test_the_test_set_is_standardised_by_the_training_set() -> None:
+    x, _ = _test_rows(LDN)
+    assert np.abs(x.mean(dim=0).numpy()).max() > 1e-4, "its own mean would be zero"
