@@ -34,8 +34,8 @@ def what_a_user_writes(config: dict[str, Any]) -> None:
 
     from harness.data import load_training_data
     from harness.data.on_device import on_device
-    from harness.models import build_network
     from harness.records import TrialConfig
+    from harness.training.networks import build_network
     from harness.training.train import predict
 
     torch.set_num_threads(1)

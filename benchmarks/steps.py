@@ -10,9 +10,10 @@ import torch
 from harness.data import load_training_data
 from harness.data.on_device import on_device
 from harness.data.splits import Pool, training_data
-from harness.models import LearntDepthNet, build_network
-from harness.records import TrialConfig, TrialKind
+from harness.methods.ldn import LearntDepthNet
+from harness.records import TrialConfig
 from harness.spaces import Convolutional, SearchSpace, load_space
+from harness.training.networks import build_network
 from harness.training.train import run_trial
 
 Timed = Callable[[], object]
@@ -34,7 +35,7 @@ def row(name: str, first: float, second: float, goal: str) -> str:
     return f"{name:<62} {first * 1e3:9.3f} ms {second * 1e3:9.3f} ms   ratio {first / second:5.2f}   {goal}"
 
 
-def step(space: SearchSpace, kind: TrialKind, depth: int, x: torch.Tensor, y: torch.Tensor) -> Timed:
+def step(space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Tensor) -> Timed:
     """A bare training step: forward, backward, update; in the memory format of the inputs."""
     config = TrialConfig.of(space, kind, depth, 0)
     network = build_network(config, tuple(x.shape[1:]), int(y.max()) + 1).train()
@@ -72,7 +73,7 @@ def trial_over_bare_steps() -> list[str]:
     space = load_space("spirals", ["training.max_epochs=200", "data.n_val=200"])
     data = load_training_data(space.data, 0)
     lines = []
-    kinds: tuple[TrialKind, ...] = ("ldn", "ddn")
+    kinds: tuple[str, ...] = ("ldn", "ddn")
     for kind in kinds:
         config = TrialConfig.of(space, kind, 20, 0)
         rows, train_rows, _ = on_device(data, torch.device("cpu"))

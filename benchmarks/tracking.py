@@ -20,7 +20,7 @@ from mlflow import MlflowClient
 from ray.air.integrations.mlflow import MLflowLoggerCallback
 
 from harness import keys
-from harness.records import Cost, CurvePoint, Environment, Measures, Plan, TrialRecord, Unit
+from harness.records import Cost, CurvePoint, Environment, Measures, MethodFacts, TrialRecord, Unit, UnitPlan
 from harness.spaces import parse_space
 from harness.tracking.writer import Tracker
 
@@ -42,7 +42,7 @@ def search(seed: int) -> Unit:
         },
         source="benchmark",
     )
-    plan = Plan(
+    plan = UnitPlan(
         space=space,
         method="grid",
         options={},
@@ -52,6 +52,7 @@ def search(seed: int) -> Unit:
         gpus_per_trial=0.0,
         concurrency=None,
         refit=False,
+        facts=MethodFacts(adaptive=False, ordered=False, exhaustive=True),
     )
     return Unit(plan=plan, trials=tuple(trial(index) for index in range(TRIALS // ROUNDS)), result=None)
 

@@ -4,6 +4,7 @@ These records are the truth on disk; MLflow, the comparison and the report are v
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -21,24 +22,27 @@ from harness.spaces import (
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 
-TrialKind = Literal["ldn", "ddn"]
-StopReason = Literal["patience", "cap", "scheduler", "budget", "failed"]
+FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every other kind names a one-shot method
+StopReason = Literal["patience", "cap", "scheduler", "failed"]
 PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
 
 
 class TrialConfig(Frozen):
     """Everything that determines a trial's numbers: which network, which seed, and the space's settings."""
 
-    kind: TrialKind
-    depth: Count  # blocks of the network; for the LDN the largest depth D
+    kind: str  # FIXED_DEPTH, or the one-shot method that makes the network
+    depth: Count  # blocks of the network; where it learns its depth, the largest depth D
     seed: Count
     data: DataSettings
     network: NetworkSettings
     posterior: PosteriorSettings
     training: TrainingSettings
+    options: dict[str, Any] = Field(default_factory=dict)  # of the one-shot method
 
     @classmethod
-    def of(cls, space: SearchSpace, kind: TrialKind, depth: int, seed: int) -> "TrialConfig":
+    def of(
+        cls, space: SearchSpace, kind: str, depth: int, seed: int, options: Mapping[str, Any] | None = None
+    ) -> "TrialConfig":
         return cls(
             kind=kind,
             depth=depth,
@@ -47,11 +51,21 @@ class TrialConfig(Frozen):
             network=space.network,
             posterior=space.posterior,
             training=space.training,
+            options=dict(options or {}),
         )
 
     @property
+    def learns_depth(self) -> bool:
+        return self.kind != FIXED_DEPTH
+
+    def __hash__(self) -> int:  # options are a dict, which has none
+        return hash(self.hash)
+
+    @property
     def hash(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """Of the JSON; options that are not there leave no trace in it."""
+        without = None if self.options else {"options"}
+        return hashlib.sha256(self.model_dump_json(exclude=without).encode()).hexdigest()[:16]
 
 
 class Measures(Frozen):
@@ -159,12 +173,12 @@ class TrialRecord(Frozen):
     """One trial, whatever became of it."""
 
     trial_id: str
-    kind: TrialKind
+    kind: str  # of its network, as in TrialConfig
     depth: Count
     seed: Count
     config_hash: str
     split_hash: str
-    status: Literal["finished", "stopped", "failed"]  # stopped: early, by a scheduler or a budget
+    status: Literal["finished", "stopped", "failed"]  # stopped: early, by a scheduler
     stop_reason: StopReason
     best_epoch: Count
     train_objective: float | None  # at the best epoch
@@ -180,13 +194,17 @@ class TrialRecord(Frozen):
     queue_seconds: NonNegative = 0.0
     error: str | None = None  # the traceback's tail of a failed trial
 
+    @property
+    def learns_depth(self) -> bool:
+        return self.kind != FIXED_DEPTH
+
     @classmethod
     def of(
         cls, trial_id: str, config: TrialConfig, split_hash: str, last: Progress, environment: Environment, **more: Any
     ) -> "TrialRecord":
         """The record of a trial whose last report was `last`; without a stop reason there, a scheduler stopped it."""
         stop_reason = last.stop_reason or "scheduler"
-        status = {"failed": "failed", "scheduler": "stopped", "budget": "stopped"}.get(stop_reason, "finished")
+        status = {"failed": "failed", "scheduler": "stopped"}.get(stop_reason, "finished")
         values = {
             "status": status,
             "stop_reason": stop_reason,
@@ -279,7 +297,25 @@ class SearchResult(Frozen):
     labels_chosen_with: Count  # labels used for stopping and choosing
 
 
-class Plan(Frozen):
+class MethodFacts(Frozen):
+    """What is true of a method, as its class declares it (see `SearchMethod`, which says what each one means).
+
+    Written into every plan and read from there: no view knows a method by its name.
+    """
+
+    adaptive: bool = True
+    ordered: bool = True
+    exhaustive: bool = False
+    at_random: bool = False
+    most_at_once: Annotated[int, Field(gt=0)] | None = None
+    learns_depth: bool = False
+    colour: Annotated[str, Field(pattern="^#[0-9A-Fa-f]{6}$")] | None = None
+
+
+VERSION = 2  # of the records on disk
+
+
+class UnitPlan(Frozen):
     """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
 
     space: SearchSpace
@@ -291,17 +327,26 @@ class Plan(Frozen):
     gpus_per_trial: float
     concurrency: int | None
     refit: bool
+    facts: MethodFacts
+    version: int = VERSION
+
+    def trial_config(self, depth: int) -> TrialConfig:
+        """The configuration of this unit's trial of a depth."""
+        learns = self.facts.learns_depth
+        kind, options = (self.method, self.options) if learns else (FIXED_DEPTH, {})
+        return TrialConfig.of(self.space, kind, depth, self.seed, options)
 
     @property
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
-        determining = self.model_dump_json(exclude={"space": {"description", "margins"}})
+        not_determining: Any = {"space": {"description", "margins"}, "facts": True, "version": True}
+        determining = self.model_dump_json(exclude=not_determining)
         return hashlib.sha256(determining.encode()).hexdigest()[:16]
 
 
 class Unit(Frozen):
     """Everything on disk about one method × seed; `result` is None while it is unfinished."""
 
-    plan: Plan
+    plan: UnitPlan
     trials: tuple[TrialRecord, ...]
     result: SearchResult | None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from harness.methods import known_methods, load_method
 from harness.records import (
     PHASES,
     Attempt,
@@ -18,7 +19,7 @@ from harness.records import (
     Environment,
     FinalEvaluation,
     Measures,
-    Plan,
+    MethodFacts,
     Posterior,
     Refit,
     ReliabilityBin,
@@ -27,6 +28,7 @@ from harness.records import (
     TrialConfig,
     TrialRecord,
     Unit,
+    UnitPlan,
 )
 from harness.spaces import SearchSpace, parse_space
 
@@ -301,7 +303,7 @@ def _trials(study: _Study) -> tuple[TrialRecord, ...]:
 def _unit(study: _Study, finished: bool) -> Unit:
     trials = _trials(study)
     gpus = 0.0
-    plan = Plan(
+    plan = UnitPlan(
         space=study.space,
         method=study.method,
         options={},
@@ -311,6 +313,7 @@ def _unit(study: _Study, finished: bool) -> Unit:
         gpus_per_trial=gpus,
         concurrency=CONCURRENCY.get(study.method, 1),
         refit=study.refit,
+        facts=facts_of(study.method),
     )
     usable = [trial for trial in trials if trial.val is not None]
     if not finished or not usable:  # a search whose trials all failed has nothing to choose: no result
@@ -318,7 +321,14 @@ def _unit(study: _Study, finished: bool) -> Unit:
     return Unit(plan=plan, trials=trials, result=_result(study, plan, trials, usable))
 
 
-def _result(study: _Study, plan: Plan, trials: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> SearchResult:
+def facts_of(method: str) -> MethodFacts:
+    """Those that the method's file declares; the defaults for a name that no file has."""
+    return load_method(method)[1].facts() if method in known_methods() else MethodFacts()
+
+
+def _result(
+    study: _Study, plan: UnitPlan, trials: Sequence[TrialRecord], usable: Sequence[TrialRecord]
+) -> SearchResult:
     chosen = max(usable, key=lambda trial: trial.val.log_likelihood if trial.val else -math.inf)
     assert chosen.val is not None
     d_opt = chosen.posterior.d_opt if chosen.posterior else chosen.depth

@@ -38,7 +38,7 @@ def test_progress_and_record_survive_json(trial: TrialConfig) -> None:
 
 @pytest.mark.parametrize(
     ("stop_reason", "status"),
-    [("cap", "finished"), ("patience", "finished"), ("failed", "failed"), ("budget", "stopped"), (None, "stopped")],
+    [("cap", "finished"), ("patience", "finished"), ("failed", "failed"), (None, "stopped")],
 )
 def test_status_follows_from_the_stop_reason(stop_reason: StopReason | None, status: str) -> None:
     trial = config(max_epochs=1)

@@ -6,9 +6,10 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
@@ -17,9 +18,12 @@ from harness.errors import UserError, nearest
 from harness.spaces import explain
 
 if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does not need
-    from harness.methods.base import SearchMethod
+    from harness.methods.base import OneShotMethod, SearchMethod
+
+DEFAULT = "ldn,grid"  # what a run compares when nothing else is asked for
 
 _FOLDER = Path(__file__).parent
+_OWN = "harness_method_"  # begins the module name of a user's own method file
 
 
 def known_methods() -> list[str]:
@@ -69,6 +73,17 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
         raise UserError(f"method {text!r}: {explain(error, method_class)}") from None
 
 
+def one_shot_method(name: str, options: Mapping[str, Any]) -> "OneShotMethod":
+    """The method that makes the network of a trial of kind `name`: one of ours, or a file that was loaded before."""
+    from harness.methods.base import OneShotMethod
+
+    module = sys.modules.get(f"{_OWN}{name}") or _load_known(name)
+    method_class = _only_method_in(module, name)
+    if not issubclass(method_class, OneShotMethod):
+        raise UserError(f"method {name!r} searches over fixed depths; it has no network that learns its depth")
+    return method_class.model_validate(dict(options))
+
+
 def _load_known(name: str) -> ModuleType:
     if name not in known_methods():
         hint = nearest(name, known_methods())
@@ -84,7 +99,7 @@ def _load_file(path: Path) -> ModuleType:
             f"a method file's name becomes the method's name: lower-case letters, digits and _, and none of "
             f"{', '.join(known_methods())}; got {path.name!r}"
         )
-    module_name = f"harness_method_{path.stem}"
+    module_name = f"{_OWN}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -109,5 +124,12 @@ def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
         names = ", ".join(sorted(each.__name__ for each in found)) or "none"
         raise UserError(f"{source} must define exactly one subclass of SearchMethod; found {names}")
     if inspect.isabstract(found[0]):
-        raise UserError(f"{source}: {found[0].__name__} does not define plan(space, budget, seed)")
+        raise UserError(f"{source}: {found[0].__name__} does not define {_missing(found[0])}")
     return found[0]
+
+
+def _missing(method_class: type["SearchMethod"]) -> str:
+    """The abstract methods that it leaves open, with their arguments."""
+    names = sorted(method_class.__abstractmethods__)
+    arguments = {name: list(inspect.signature(getattr(method_class, name)).parameters)[1:] for name in names}
+    return " and ".join(f"{name}({', '.join(arguments[name])})" for name in names)

@@ -1,6 +1,6 @@
 """Asynchronous successive halving over random depths."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from ray import tune
@@ -37,13 +37,15 @@ class Asha(SearchMethod):
     its validation log-likelihood is among the best 1/reduction_factor seen there so far.
     """
 
+    colour: ClassVar[str] = "#E69F00"
+
     grace_epochs: Annotated[int, Field(gt=0)] | None = None
     reduction_factor: Annotated[int, Field(ge=2)] = 3
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         depths = tune.grid_search(draw_depths(space, budget.early_stopping_trials, seed))
         return SearchPlan(
-            {"kind": "ddn", "depth": depths},
+            {"depth": depths},
             BasicVariantGenerator(random_state=seed),
             scheduler=halving(space, self.grace_epochs, self.reduction_factor),
         )

@@ -12,7 +12,8 @@ class Deepest(SearchMethod):
     """One network of the space's largest depth: what is trained when nobody searches. Stops no trial early."""
 
     adaptive: ClassVar[bool] = False
+    colour: ClassVar[str] = "#5A5A5A"
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         depth = space.depth.values[-1]
-        return SearchPlan({"kind": "ddn", "depth": depth}, BasicVariantGenerator(random_state=seed))
+        return SearchPlan({"depth": depth}, BasicVariantGenerator(random_state=seed))

@@ -1,7 +1,7 @@
 """Golden-section search: depth is one number and quality is often unimodal in it, so bracket the best."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from ray.tune.search import Searcher
 
@@ -66,6 +66,9 @@ class GoldenSection(SearchMethod):
     trial early. At most two trials run at once.
     """
 
+    most_at_once: ClassVar[int] = 2
+    colour: ClassVar[str] = "#8C6D31"
+
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         searcher = GoldenSectionSearcher(space.depth.values)
-        return SearchPlan({"kind": "ddn"}, searcher, num_samples=budget.trials)
+        return SearchPlan({}, searcher, num_samples=budget.trials)

@@ -13,7 +13,10 @@ class Grid(SearchMethod):
     """Every depth of the space, trained in full by Tune's own generator. Exhaustive; stops no trial early."""
 
     adaptive: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    exhaustive: ClassVar[bool] = True
+    colour: ClassVar[str] = "#0072B2"
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         depths = tune.grid_search(list(space.depth.values))
-        return SearchPlan({"kind": "ddn", "depth": depths}, BasicVariantGenerator(random_state=seed))
+        return SearchPlan({"depth": depths}, BasicVariantGenerator(random_state=seed))

@@ -1,6 +1,6 @@
 """TPE suggestions, stopped early by successive halving, with Optuna told the truth about it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from optuna.trial import TrialState
 from pydantic import Field
@@ -41,6 +41,8 @@ class OptunaAsha(SearchMethod):
     training if that was complete, else trained and charged.
     """
 
+    colour: ClassVar[str] = "#56B4E9"
+
     grace_epochs: Annotated[int, Field(gt=0)] | None = None
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None
@@ -49,7 +51,7 @@ class OptunaAsha(SearchMethod):
         n_trials = budget.early_stopping_trials
         sampler = tpe_sampler(n_trials, self.n_startup_trials, seed)
         return SearchPlan(
-            {"kind": "ddn"},
+            {},
             PruningAwareSearch(space=depth_distribution(space), metric=METRIC, mode=MODE, sampler=sampler),
             scheduler=halving(space, self.grace_epochs, self.reduction_factor),
             num_samples=n_trials,

@@ -1,6 +1,6 @@
 """Optuna's tree-structured Parzen estimator over depths."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
@@ -33,9 +33,11 @@ class OptunaTpe(SearchMethod):
     A depth proposed again is answered from its first training at no cost.
     """
 
+    colour: ClassVar[str] = "#CC79A7"
+
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         sampler = tpe_sampler(budget.trials, self.n_startup_trials, seed)
         searcher = OptunaSearch(space=depth_distribution(space), metric=METRIC, mode=MODE, sampler=sampler)
-        return SearchPlan({"kind": "ddn"}, searcher, num_samples=budget.trials)
+        return SearchPlan({}, searcher, num_samples=budget.trials)

@@ -23,7 +23,10 @@ class RandomSearch(SearchMethod):
     """
 
     adaptive: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    at_random: ClassVar[bool] = True
+    colour: ClassVar[str] = "#009E73"
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         depths = tune.grid_search(draw_depths(space, budget.trials, seed))
-        return SearchPlan({"kind": "ddn", "depth": depths}, BasicVariantGenerator(random_state=seed))
+        return SearchPlan({"depth": depths}, BasicVariantGenerator(random_state=seed))

@@ -48,6 +48,10 @@ class DepthPosterior(nn.Module):
     def log_q(self) -> Tensor:
         return torch.log_softmax(self.logits, dim=0)  # (D+1,)
 
+    def probabilities(self) -> Tensor:
+        """q in float64, on the CPU: what is written down."""
+        return torch.softmax(self.logits.detach().double(), dim=0).cpu()
+
     def kl(self) -> Tensor:
         """KL(q ‖ β) = Σ_i q_i (log q_i − log β_i), in nats."""
         log_q = self.log_q()

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from harness.models.ldn import log_probs_of
+from harness.models.one_shot import log_probs_of
 from harness.models.resnet import Backbone
 
 

@@ -14,7 +14,7 @@ from ray import cloudpickle
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.records import Measures, Plan, TrialConfig, TrialKind, TrialRecord
+from harness.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord, UnitPlan
 from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.store import UnitFolder
 from harness.running.unit import UnitRun
@@ -45,9 +45,9 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ch
         ("no more trials than planned", lambda: _no_more_than_planned(name, method, space)),
         ("same seed, same configurations", lambda: _same_configurations(name, method, space)),
         ("a stopped search continues as if nothing had happened", lambda: _continues(name, method, space)),
-        ("select returns one of the given trials", lambda: _selects_one(method, space)),
-        ("select ignores failed and non-finite trials", lambda: _ignores_unusable(method, space)),
-        ("select says what is wrong when no trial is left", lambda: _says_none_is_left(method, space)),
+        ("select returns one of the given trials", lambda: _selects_one(name, method, space)),
+        ("select ignores failed and non-finite trials", lambda: _ignores_unusable(name, method, space)),
+        ("select says what is wrong when no trial is left", lambda: _says_none_is_left(name, method, space)),
     ]
     return [_try(rule, test) for rule, test in rules]
 
@@ -149,12 +149,12 @@ def _require_result(unit: UnitRun) -> None:
     _require(unit.result is not None, unit.failure or "the search ended without a result")
 
 
-def _proposals(unit: UnitRun) -> list[tuple[str, int]]:
-    return [(log.config["kind"], log.config["depth"]) for log in unit.logs.values() if log.config["task"] == "train"]
+def _proposals(unit: UnitRun) -> list[int]:
+    return [log.config["depth"] for log in unit.logs.values() if log.config["task"] == "train"]
 
 
-def _shown(proposals: list[tuple[str, int]]) -> str:
-    return "depths " + ", ".join(str(depth) for _, depth in proposals)
+def _shown(depths: list[int]) -> str:
+    return "depths " + ", ".join(map(str, depths))
 
 
 class _unit:  # noqa: N801 - used like a function
@@ -168,7 +168,7 @@ class _unit:  # noqa: N801 - used like a function
         return self._make
 
     def _make(self) -> UnitRun:
-        plan = Plan(
+        plan = UnitPlan(
             space=self._space,
             method=self._name,
             options=self._method.model_dump(mode="json"),
@@ -178,6 +178,7 @@ class _unit:  # noqa: N801 - used like a function
             gpus_per_trial=0.0,
             concurrency=1,
             refit=False,
+            facts=self._method.facts(),
         )
         folder = UnitFolder(Path(self._folder.name), self._space.name, self._name, SEED)
         folder.claim(plan, fresh=False)
@@ -197,15 +198,15 @@ def _with_few_reports(space: SearchSpace) -> SearchSpace:
 # --- the choice ---------------------------------------------------------------------------------------------------
 
 
-def _selects_one(method: SearchMethod, space: SearchSpace) -> str:
-    trials = list(_trials(method, space))
+def _selects_one(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    trials = list(_trials(name, method, space))
     chosen = method.select(trials)
     _require(any(chosen is trial for trial in trials), "what select returned is none of the trials it was given")
     return f"chose the {trials.index(chosen) + 1}. of {len(trials)}"
 
 
-def _ignores_unusable(method: SearchMethod, space: SearchSpace) -> str:
-    good, other, third, *_ = _trials(method, space)
+def _ignores_unusable(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    good, other, third, *_ = _trials(name, method, space)
     no_number = other.model_copy(
         update={"val": Measures.model_construct(accuracy=0.9, log_likelihood=math.nan, ece=0.0, brier=0.0)}
     )
@@ -222,8 +223,8 @@ def _ignores_unusable(method: SearchMethod, space: SearchSpace) -> str:
     return "chose the one that was left"
 
 
-def _says_none_is_left(method: SearchMethod, space: SearchSpace) -> str:
-    failed = [trial.model_copy(update={"status": "failed", "val": None}) for trial in _trials(method, space)]
+def _says_none_is_left(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    failed = [trial.model_copy(update={"status": "failed", "val": None}) for trial in _trials(name, method, space)]
     said = ""
     for trials in ([], failed):
         try:
@@ -238,11 +239,11 @@ def _says_none_is_left(method: SearchMethod, space: SearchSpace) -> str:
     return said
 
 
-def _trials(method: SearchMethod, space: SearchSpace) -> Iterator[TrialRecord]:
+def _trials(name: str, method: SearchMethod, space: SearchSpace) -> Iterator[TrialRecord]:
     """A finished record per depth of the space, of the kind of network that the method trains; three at least."""
-    kind: TrialKind = "ldn" if method.plan(space, space.budget, SEED).param_space.get("kind") == "ldn" else "ddn"
+    kind = name if method.learns_depth else FIXED_DEPTH
     depths: list[Any] = [*space.depth.values, space.depth.max, space.depth.max]
-    for number, depth in enumerate([space.depth.max] * 3 if kind == "ldn" else depths):
+    for number, depth in enumerate([space.depth.max] * 3 if method.learns_depth else depths):
         config = TrialConfig.of(space, kind, depth, SEED)
-        last = made_up_progress(kind, depth, space.training.max_epochs, -1.0 - 0.1 * number, "cap")
+        last = made_up_progress(method.learns_depth, depth, space.training.max_epochs, -1.0 - 0.1 * number, "cap")
         yield TrialRecord.of(f"t{number:03d}", config, "made up", last, MADE_UP)

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from harness.data import load_pool, load_training_data
 from harness.data.on_device import mini_batches, on_device
-from harness.models import build_network
-from harness.records import TrialConfig, TrialKind
+from harness.records import FIXED_DEPTH, TrialConfig
 from harness.running.unit import UnitRun
 from harness.seeds import torch_generator
 from harness.spaces import SearchSpace
+from harness.training.networks import build_network
 
 WARM_UP_STEPS = 2
 TIMED_STEPS = 5
@@ -30,8 +30,8 @@ def forecast(units: Sequence[UnitRun], data_dir: Path | None) -> Table:
     total = 0.0
     for method in dict.fromkeys(unit.plan.method for unit in units):
         of_method = [unit for unit in units if unit.plan.method == method]
-        kind: TrialKind = "ldn" if of_method[0].param_space.get("kind") == "ldn" else "ddn"
-        depths = (space.depth.max,) if kind == "ldn" else space.depth.values
+        kind = of_method[0].plan.trial_config(0).kind
+        depths = (space.depth.max,) if of_method[0].plan.facts.learns_depth else space.depth.values
         per_trial = space.training.max_epochs * statistics.fmean(seconds[kind](depth) for depth in depths)
         trials = of_method[0].plan.trials
         cost = per_trial * trials * len(of_method) * of_method[0].devices
@@ -45,18 +45,18 @@ def forecast(units: Sequence[UnitRun], data_dir: Path | None) -> Table:
     return table
 
 
-def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[TrialKind, np.poly1d]:
+def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[str, np.poly1d]:
     """Seconds per epoch by depth: a straight line for fixed depths, one value for the LDN, which has one depth."""
     values = space.depth.values
-    timed: dict[TrialKind, list[int]] = {
+    timed: dict[str, list[int]] = {
         "ldn": [space.depth.max],
-        "ddn": sorted({values[0], values[len(values) // 2], values[-1]}),
+        FIXED_DEPTH: sorted({values[0], values[len(values) // 2], values[-1]}),
     }
     data = load_training_data(space.data, 0, load_pool(space.data, data_dir))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows, train_rows, _ = on_device(data, device)
     batches = mini_batches(train_rows, space.training.batch_size, torch_generator(0, "order"))
-    lines: dict[TrialKind, np.poly1d] = {}
+    lines: dict[str, np.poly1d] = {}
     for kind, depths in timed.items():
         measured = []
         for depth in depths:

@@ -101,20 +101,22 @@ def made_up_reports(config: dict[str, Any], space: SearchSpace, value: Value) ->
     yield {TIME: 0, FINISHED: False, PAYLOAD: {"facts": _facts()}}
     for epoch in [*range(training.report_every, cap, training.report_every), cap]:
         stop_reason: StopReason | None = "cap" if epoch == cap else None
-        progress = made_up_progress(config["kind"], config["depth"], epoch, value(config["depth"], epoch), stop_reason)
+        progress = made_up_progress(
+            config["learns_depth"], config["depth"], epoch, value(config["depth"], epoch), stop_reason
+        )
         payload = {"progress": progress.model_dump_json()}
         measured = value(config["depth"], epoch)
         yield {TIME: epoch, FINISHED: stop_reason is not None, METRIC: measured, PAYLOAD: payload}
 
 
 def made_up_progress(
-    kind: str, depth: int, epoch: int, value: float, stop_reason: StopReason | None = None
+    learns_depth: bool, depth: int, epoch: int, value: float, stop_reason: StopReason | None = None
 ) -> Progress:
     point = CurvePoint(
         epoch=epoch, device_seconds=float(epoch), train_objective=value, val_log_likelihood=value, val_accuracy=0.5
     )
     posterior = None
-    if kind == "ldn":
+    if learns_depth:
         q = tuple(1 / (depth + 1) for _ in range(depth + 1))
         posterior = Posterior(q=q, rule="argmax", d_opt=0, d_opt_by_rule={"argmax": 0})
     return Progress(

@@ -32,14 +32,14 @@ from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod
-from harness.models import build_network
-from harness.records import Plan, SearchResult, TrialConfig, Unit
+from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.running.store import UnitFolder, only_writer, write_atomically
 from harness.running.unit import UnitRun
 from harness.running.worker import model_key, run_task
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
+from harness.training.networks import build_network
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def make_units(
     ]
 
 
-def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions) -> Plan:
+def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions) -> UnitPlan:
     planned = method.plan(space, space.budget, seed).n_trials
     if planned < 1:
         raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
     space.training.check_device(options.gpus_per_trial > 0)
-    return Plan(
+    return UnitPlan(
         space=space,
         method=name,
         options=method.model_dump(mode="json"),
@@ -102,6 +102,7 @@ def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, option
         gpus_per_trial=options.gpus_per_trial,
         concurrency=options.concurrency,
         refit=options.refit,
+        facts=method.facts(),
     )
 
 
@@ -220,7 +221,7 @@ def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Po
             pools[key] = load_pool(space.data, data_dir)
             checked[key] = load_training_data(space.data, seed, pools[key])
         data = checked[key]
-        build_network(TrialConfig.of(space, "ddn", 0, seed), data.sample_shape, data.n_classes)
+        build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
     return pools
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.records import Plan, SearchResult, TrialRecord, Unit
+from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -69,11 +69,11 @@ class UnitFolder:
 
     # --- plan ------------------------------------------------------------------------------------------------------
 
-    def read_plan(self) -> Plan | None:
+    def read_plan(self) -> UnitPlan | None:
         path = self.path / "plan.json"
-        return _read_model(path, Plan) if path.exists() else None
+        return _read_model(path, UnitPlan) if path.exists() else None
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: UnitPlan) -> None:
         """Refuses a folder that was made from other settings. Writes nothing."""
         before = self.read_plan()
         if before is not None and before.hash != plan.hash:
@@ -82,7 +82,7 @@ class UnitFolder:
                 "settings to continue, another --out, or --fresh to move it aside"
             )
 
-    def claim(self, plan: Plan, fresh: bool) -> None:
+    def claim(self, plan: UnitPlan, fresh: bool) -> None:
         """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""
         if fresh and self.path.exists():
             stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -183,7 +183,7 @@ def read_units(out: Path, space: str) -> tuple[list[Unit], list[str]]:
     return units, problems
 
 
-def differences(before: Plan, after: Plan) -> list[str]:
+def differences(before: UnitPlan, after: UnitPlan) -> list[str]:
     """`training.lr: 0.1 → 0.05` for every setting in which two plans differ."""
     flat_before, flat_after = (_flatten(plan.model_dump(mode="json")) for plan in (before, after))
     keys = sorted(flat_before.keys() | flat_after.keys())

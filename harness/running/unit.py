@@ -20,18 +20,17 @@ from ray.tune.search.search_generator import SearchGenerator
 
 from harness.errors import UserError
 from harness.methods.base import FINISHED, METRIC, MODE, TIME, SearchMethod
-from harness.records import FinalEvaluation, Plan, Refit, SearchResult, TrialConfig, TrialRecord
+from harness.records import FinalEvaluation, Refit, SearchResult, TrialRecord, UnitPlan
 from harness.running.ledger import TrialLog
 from harness.running.store import UnitFolder
 from harness.running.worker import PAYLOAD
 from harness.training import cost as cost_of
 
 AFTER_SEARCH = ("refit", "final")  # tasks that follow the choice
-SETTINGS = {"kind", "depth"}  # what a method may choose
 
 
 class UnitRun:
-    def __init__(self, plan: Plan, method: SearchMethod, folder: UnitFolder, cell: str = "") -> None:
+    def __init__(self, plan: UnitPlan, method: SearchMethod, folder: UnitFolder, cell: str = "") -> None:
         self.plan, self.method, self.folder = plan, method, folder
         self.key = f"{cell}/{plan.method}/seed-{plan.seed}".lstrip("/")  # `cell`: which of a study's spaces
         self.logs: dict[str, TrialLog] = {}
@@ -63,6 +62,8 @@ class UnitRun:
         space, seed = self.plan.space.name, self.plan.seed
         constants: dict[str, Any] = {"space": space, "unit": self.storage_key, "task": "train", "seed": seed}
         constants["may_be_stopped"] = self.scheduler is not None
+        constants["learns_depth"] = self.plan.facts.learns_depth
+        constants["kind"] = self.plan.trial_config(0).kind
         self._constants = set(constants)
         self._experiment.spec = {
             **experiment.spec,
@@ -203,17 +204,17 @@ class UnitRun:
 
     def _checked_depth(self, config: dict[str, Any]) -> int:
         """The depth as an int: searchers like to propose NumPy's, which neither JSON nor the records take."""
-        kind, depth = _settings(config)
-        allowed = {"ddn": self.plan.space.depth.values, "ldn": (self.plan.space.depth.max,)}
-        if not isinstance(depth, Integral) or depth not in allowed.get(kind, ()):
+        depth, space = config.get("depth"), self.plan.space
+        allowed = (space.depth.max,) if self.plan.facts.learns_depth else space.depth.values
+        if not isinstance(depth, Integral) or depth not in allowed:
             raise UserError(
-                f"method {self.plan.method} proposed kind {kind!r} with depth {depth!r}; the space "
-                f"{self.plan.space.name} has {allowed}"
+                f"method {self.plan.method} proposed depth {depth!r}; the space {space.name} has "
+                f"{', '.join(map(str, allowed))}"
             )
-        if unknown := set(config) - self._constants - SETTINGS:
+        if unknown := set(config) - self._constants - {"depth"}:
             raise UserError(
-                f"method {self.plan.method} proposed {', '.join(sorted(unknown))}; a method chooses "
-                f"{' and '.join(sorted(SETTINGS))}, the space has the rest"
+                f"method {self.plan.method} proposed {', '.join(sorted(unknown))}; a method chooses the depth, the "
+                "space has the rest"
             )
         return int(depth)
 
@@ -241,7 +242,7 @@ class UnitRun:
             refit = self.logs.get("refit")
             posterior = refit.progress.posterior if refit and refit.progress else None
             trained = {log.config["depth"]: log.name for log in self.search_logs() if log.status == "finished"}
-            others = [(name, depth) for depth, name in trained.items()] if chosen.config["kind"] == "ddn" else []
+            others = [(name, depth) for depth, name in trained.items()] if not self.plan.facts.learns_depth else []
             config |= {
                 "task": "final",
                 "chosen": chosen.name,
@@ -365,8 +366,7 @@ class UnitRun:
         return tuple(self._record(log) for log in self.search_logs() if log.status is not None)
 
     def _record(self, log: TrialLog) -> TrialRecord:
-        config = TrialConfig.of(self.plan.space, log.config["kind"], log.config["depth"], self.plan.seed)
-        return log.record(config, self.devices)
+        return log.record(self.plan.trial_config(log.config["depth"]), self.devices)
 
     @property
     def device_seconds(self) -> float:
@@ -452,5 +452,5 @@ def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str,
     return search_alg
 
 
-def _settings(config: dict[str, Any]) -> tuple[Any, Any]:
-    return config.get("kind"), config.get("depth")
+def _settings(config: dict[str, Any]) -> Any:
+    return config.get("depth")

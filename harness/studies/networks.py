@@ -8,7 +8,7 @@ from torch import Tensor
 
 from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
-from harness.models import DepthNet, LearntDepthNet
+from harness.models import DepthNet, OneShotNet
 from harness.models.resnet import Backbone
 from harness.records import TrialConfig
 from harness.running.store import UnitFolder
@@ -36,7 +36,7 @@ class TrainedNetwork:
 
     def marginal(self, x: Array) -> Array:
         """p(class 1 | x) of the learnt-depth network pruned to d_opt: its depths 0…d_opt, weighted. (N,)"""
-        assert isinstance(self.network, LearntDepthNet)
+        assert isinstance(self.network, OneShotNet)
         with torch.inference_mode():
             return _probability(self.network.pruned(self.d_opt)(self._inputs(x)))
 

@@ -10,7 +10,6 @@ _STOPPED = {
     "patience": "no further improvement within the space's patience",
     "cap": "the epoch cap was reached",
     "scheduler": "stopped early by the search's scheduler",
-    "budget": "stopped early: the budget was spent",
     "failed": "failed; its cost is counted",
 }
 

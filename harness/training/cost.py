@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.models import build_network
 from harness.records import PHASES, Cost, TrialConfig
 from harness.spaces import PosteriorSettings, UniformPrior
+from harness.training.networks import build_network
 
 
 class Ledger:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from harness.models.ldn import log_probs_of
+from harness.models.one_shot import log_probs_of
 from harness.records import Measures, ReliabilityBin
 
 ECE_BINS = 15

@@ -16,9 +16,9 @@ from torch import Tensor
 from harness.data import load_test
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
-from harness.models import DepthNet, FixedDepthNet, LearntDepthNet
+from harness.models import DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
-from harness.models.ldn import log_probs_of
+from harness.models.one_shot import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
 from harness.training.evaluate import class_reliability, exact_posterior, measure, reliability
 from harness.training.train import predict
@@ -29,7 +29,7 @@ TIMING_BATCH = 512
 
 def chosen_network(network: DepthNet, d_opt: int) -> DepthNet:
     """What a unit hands over: the fixed-depth network as it is, the learnt-depth one pruned to d_opt."""
-    return network.pruned(d_opt).eval() if isinstance(network, LearntDepthNet) else network
+    return network.pruned(d_opt).eval() if isinstance(network, OneShotNet) else network
 
 
 def evaluate_on_test(
@@ -61,7 +61,7 @@ def evaluate_on_test(
         "split_hash": data.split_hash,
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
     }
-    if isinstance(network, LearntDepthNet):
+    if isinstance(network, OneShotNet):
         result |= _learnt_depth_analysis(network, rows, everything, data)
         forward, full_forward = _forward_seconds([chosen, network], rows, everything)
         result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
@@ -78,7 +78,7 @@ def evaluate_on_test(
 
 
 def _learnt_depth_analysis(
-    network: LearntDepthNet, test: DeviceRows, everything: Tensor, data: TrainingData
+    network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData
 ) -> dict[str, Any]:
     """The full network, every depth by itself, and how far q is from the exact posterior of these weights."""
     rows, train_rows, val_rows = on_device(data, test.device)
@@ -98,7 +98,7 @@ def _learnt_depth_analysis(
     }
 
 
-def posterior_gap(network: LearntDepthNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, int]:
+def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, int]:
     """log Σ_i β_i Π_n p(y_n | x_n, i) − ELBO, and the exact posterior's argmax: one pass over the training set."""
     network.eval()
     with torch.inference_mode():
@@ -113,7 +113,7 @@ def posterior_gap(network: LearntDepthNet, rows: DeviceRows, train_rows: Tensor)
     return log_evidence - elbo, int(log_exact.argmax())
 
 
-def _per_depth(network: LearntDepthNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
+def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
     with torch.inference_mode():
         log_probs = torch.cat([network.log_probs_per_depth(x) for x, _ in rows.chunks(which)], dim=1)
     y = rows.y[which]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from harness.data.splits import TrainingData
-from harness.models import DepthNet, LearntDepthNet, build_network
+from harness.models import DepthNet, OneShotNet
 from harness.records import TrialConfig
+from harness.training.networks import build_network
 
 
 class HandedOver(nn.Module):
@@ -47,7 +48,7 @@ def load_model(path: Path) -> HandedOver:
     content = torch.load(path, map_location="cpu", weights_only=True)
     config = TrialConfig.model_validate_json(content["config"])
     network = build_network(config, tuple(content["sample_shape"]), content["n_classes"])
-    if isinstance(network, LearntDepthNet):
+    if isinstance(network, OneShotNet):
         network = network.pruned(content["d_opt"])
     network.load_state_dict(content["weights"])
     channels, *size = content["sample_shape"]

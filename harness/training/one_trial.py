@@ -10,7 +10,7 @@ import torch
 from harness.data import load_pool, load_training_data
 from harness.data.on_device import on_device
 from harness.errors import UserError
-from harness.models import LearntDepthNet
+from harness.models import OneShotNet
 from harness.records import CurvePoint, FinalEvaluation, Measures, Progress, TrialConfig, TrialRecord
 from harness.spaces import Frozen
 from harness.training.environment import environment
@@ -78,7 +78,7 @@ def run_one(
         return TrialReport(record=record, d_opt=None)
     d_opt = record.posterior.d_opt if record.posterior else config.depth
     more: dict[str, Any] = {}
-    if isinstance(trained.network, LearntDepthNet):
+    if isinstance(trained.network, OneShotNet):
         rows, train_rows, val_rows = on_device(data, device)
         pruned = chosen_network(trained.network, d_opt)
         more["val_pruned"] = measure(predict(pruned, rows, val_rows), rows.y[val_rows])

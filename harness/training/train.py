@@ -1,5 +1,6 @@
 """One trial, top to bottom: build the network, train it, keep the best parameters, account for the time."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from torch import Tensor
 from harness.data.on_device import DeviceRows, mini_batches, on_device
 from harness.data.splits import TrainingData
 from harness.errors import TrialFailed, UserError
-from harness.models import DepthNet, LearntDepthNet, build_network
+from harness.models import DepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
 from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
 from harness.seeds import torch_generator
@@ -20,6 +21,7 @@ from harness.spaces import PosteriorSettings
 from harness.training import cost as cost_of
 from harness.training.cost import Ledger
 from harness.training.evaluate import measure
+from harness.training.networks import build_network
 
 Report = Callable[[Progress, Callable[[Path], None]], None]
 """Called with what was reached and a function that writes a checkpoint to a path, to be called or not."""
@@ -165,7 +167,7 @@ class _Trial:
     def validate(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """Mean validation log-likelihood of the predictive distribution and its other measures."""
         self.val = self._measured(rows, val_rows)
-        if isinstance(self.network, LearntDepthNet):
+        if isinstance(self.network, OneShotNet):
             self.depths.append((self.epoch, choose_depth(_q(self.network), self.config.posterior.rule)))
         if self.config.training.monitor == "val_objective":
             self._keep_if_better(self.val.log_likelihood)
@@ -244,16 +246,17 @@ class _Trial:
             epochs=self.epoch,
             samples=samples,
             block_passes=samples * config.depth,
-            head_passes=samples * (config.depth + 1 if config.kind == "ldn" else 1),
+            head_passes=samples * (config.depth + 1 if config.learns_depth else 1),
             peak_memory_bytes=cost_of.peak_memory_bytes(self.best.state[0].device),
         )
 
     def _posterior(self) -> Posterior | None:
-        if not isinstance(self.network, LearntDepthNet):
+        if not isinstance(self.network, OneShotNet):
             return None
-        names = list(self.network.state_dict())
-        q = torch.softmax(self.best.state[names.index("posterior.logits")].double(), dim=0).cpu()
-        return posterior_record(q, self.config.posterior)
+        own = dict(zip(self.network.state_dict(), self.best.state, strict=True))
+        best = copy.deepcopy(self.network.posterior)
+        best.load_state_dict({name: own[f"posterior.{name}"] for name in best.state_dict()})
+        return posterior_record(best.probabilities(), self.config.posterior)
 
     def _depth_changed_late(self) -> bool | None:
         """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
@@ -345,5 +348,5 @@ def _cost_in(checkpoint: dict[str, Any]) -> Cost:
     return Cost.model_validate_json(checkpoint["cost"])
 
 
-def _q(network: LearntDepthNet) -> Tensor:
+def _q(network: OneShotNet) -> Tensor:
     return network.posterior.log_q().detach().exp()

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import UserError
-from harness.models import build_network
 from harness.models.resnet import PooledConv, StackedBatchNorm
+from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 
 DEPTHS, SAMPLES, WIDTH = 4, 7, 5

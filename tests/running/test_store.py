@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
-from harness.records import Plan
+from harness.records import UnitPlan
 from harness.running.store import UnitFolder, read_units, write_atomically
 from tests.rehearsed import make_unit, run, small_space
 
 
-def folder_and_plan(out: Path, **options: object) -> tuple[UnitFolder, Plan]:
+def folder_and_plan(out: Path, **options: object) -> tuple[UnitFolder, UnitPlan]:
     unit = make_unit(out, "grid", **options)
     return unit.folder, unit.plan
 

@@ -14,7 +14,7 @@ import yaml
 from harness.comparing.numbers import plain
 from harness.data.on_device import DeviceRows
 from harness.errors import UserError
-from harness.models import LearntDepthNet
+from harness.methods.ldn import LearntDepthNet
 from harness.studies.definition import Study, load_study
 from harness.studies.figures import draw_figures
 from harness.studies.figures.lines import cells_by_data_set, points_of, setting_of

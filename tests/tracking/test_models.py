@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from harness import keys
-from harness.models import LearntDepthNet, build_network
+from harness.methods.ldn import LearntDepthNet
 from harness.records import TrialConfig
 from harness.tracking.models import Winner
 from harness.tracking.writer import sync
+from harness.training.networks import build_network
 from tests.synthetic import make_space, make_units
 from tests.tracking.test_writer import SMALL, assert_complete, runs_of
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.models import build_network
 from harness.records import PHASES, Cost, TrialConfig
 from harness.training.cost import Ledger, flop_per_sample, total
+from harness.training.networks import build_network
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, images, spirals
 

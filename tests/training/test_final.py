@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from harness.data import load_test
-from harness.models import FixedDepthNet, LearntDepthNet
+from harness.methods.ldn import LearntDepthNet
+from harness.models import FixedDepthNet
 from harness.models.depth_posterior import RULES, choose_depth
 from harness.records import FinalEvaluation
 from harness.training.evaluate import class_reliability, measure, reliability

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
-from harness.models import build_network
 from harness.records import Measures, Progress, TrialConfig
 from harness.seeds import torch_generator
 from harness.training.evaluate import measure
+from harness.training.networks import build_network
 from harness.training.train import Trained, best_network, predict, run_trial
 from tests.tiny import config, conv_config, data_for, images, spirals
 

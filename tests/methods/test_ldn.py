@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from harness.data.on_device import on_device
-from harness.models import FixedDepthNet, LearntDepthNet, build_network
-from harness.models.ldn import log_probs_of
+from harness.methods.ldn import LearntDepthNet
+from harness.models import FixedDepthNet
+from harness.models.one_shot import log_probs_of
 from harness.records import TrialConfig
 from harness.training.evaluate import exact_posterior
 from harness.training.final import posterior_gap
+from harness.training.networks import build_network
 from tests.tiny import config, conv_config, data_for, used_network
 
 BACKBONES = [
