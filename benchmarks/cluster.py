@@ -11,13 +11,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.made_up import report_at_once
-from harness.spaces import SearchSpace, load_space
+from harness.running.messages import TrainTask, received_task
+from harness.spaces import load_space
 
 NODES, GPUS_PER_NODE = 4, 8
 GPUS = NODES * GPUS_PER_NODE
@@ -57,14 +58,15 @@ def filling(trials: list[Held], gpus: int) -> Filling:
     return Filling(full - min(first.values()), empty - full, held / offered, (offered - held) / started)
 
 
-def hold(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: str, **_: Any) -> None:
+def hold(config: dict[str, Any], data_dir: str, **_: Any) -> None:
     """In the place of the runner's `run_task`: holds one GPU, computes nothing, leaves when it had which.
 
     The first trial on a GPU begins its seconds when all GPUs are taken: a machine of few cores needs longer to start
     32 workers than 200 trials last, so the queue would be empty before. This lies before the window that is measured;
     that short trials do not hinder workers from starting is shown by tests/running/test_ramp.py.
     """
-    if config["task"] == "train":
+    task = received_task(config)
+    if isinstance(task, TrainTask):
         import ray
 
         start, folder = time.time(), Path(data_dir)
@@ -73,8 +75,8 @@ def hold(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: st
         while sum(1 for _ in (folder / "taken").iterdir()) < GPUS:
             time.sleep(0.2)
         time.sleep(SECONDS)
-        Path(folder, "held", config["trial"]).write_text(f"{gpu} {start} {time.time()}")
-    report_at_once(config, spaces)
+        Path(folder, "held", task.trial).write_text(f"{gpu} {start} {time.time()}")
+    report_at_once(config)
 
 
 def run_trials(folder: Path) -> None:

@@ -1,17 +1,14 @@
 """What benchmarks put in the place of training: everything a task reports, at once, without computation."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from ray import tune
 
+from harness.running.messages import Report, received_task
 from harness.running.rehearsal import made_up_reports
-from harness.running.worker import PAYLOAD
-from harness.spaces import SearchSpace
 
 
-def report_at_once(config: dict[str, Any], spaces: Mapping[str, SearchSpace], **_: Any) -> None:
+def report_at_once(config: dict[str, Any], **_: Any) -> None:
     """Takes the place of the runner's `run_task`."""
-    said = list(made_up_reports(config, spaces[config["space"]], lambda depth, epoch: 0.0))
-    payload = {key: value for report in said for key, value in report[PAYLOAD].items()}
-    tune.report({**said[-1], PAYLOAD: payload})
+    said = list(made_up_reports(received_task(config), lambda depth, epoch: 0.0))
+    tune.report(Report(facts=said[0].facts, progress=said[-1].progress, final=said[-1].final).to_tune())

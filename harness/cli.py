@@ -19,7 +19,7 @@ from harness.spaces import SearchSpace, known_spaces, load_space
 
 if TYPE_CHECKING:
     from harness.running.runner import RunOptions, RunOutcome
-    from harness.running.unit import UnitRun
+    from harness.running.unit import RunningUnit
     from harness.tracking.address import Experiment
 
 console = Console(highlight=False)
@@ -255,8 +255,9 @@ def run(
     outcome, warning = _run_and_track(units, run_options, uri, tracking_uri)
     for unit in outcome.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
-    if outcome.results:
-        reference = "ldn" if any(result.method == "ldn" for result in outcome.results) else outcome.results[0].method
+    if outcome.units:
+        learnt = [unit.plan.method for unit in outcome.units if unit.plan.facts.learns_depth]
+        reference = [*learnt, outcome.units[0].plan.method][0]
         _show_comparison(run_options.out, space.name, reference, "table", brief=True)
         console.print(f"report: {_write_report(run_options.out, space.name, reference)}", soft_wrap=True)
         if not warning:
@@ -266,7 +267,7 @@ def run(
 
 
 def _run_and_track(
-    units: Sequence["UnitRun"],
+    units: Sequence["RunningUnit"],
     options: "RunOptions",
     uri: str,
     given_uri: str | None,

@@ -330,6 +330,11 @@ class UnitPlan(Frozen):
     facts: MethodFacts
     version: int = VERSION
 
+    @property
+    def devices(self) -> float:
+        """That a trial holds: GPUs, or cores where it has none."""
+        return self.gpus_per_trial or self.cpus_per_trial
+
     def trial_config(self, depth: int) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth

@@ -6,8 +6,9 @@ from typing import Any
 from harness.methods import load_method
 from harness.methods.base import SearchMethod
 from harness.running.rehearsal import rehearse, unimodal
+from harness.running.result import proposals
 from harness.running.runner import RunOptions, make_units
-from harness.running.unit import UnitRun
+from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace, parse_space
 
 
@@ -27,7 +28,7 @@ def small_space(**changes: Any) -> SearchSpace:
 
 def make_unit(
     out: Path, method: str | SearchMethod, space: SearchSpace | None = None, *, seed: int = 0, **options: Any
-) -> UnitRun:
+) -> RunningUnit:
     """A unit in its claimed folder: new, or as a run that continues would make it."""
     name, loaded = load_method(method) if isinstance(method, str) else ("mine", method)
     [unit] = make_units([space or small_space()], {name: loaded}, [seed], RunOptions(out=out, **options))
@@ -35,7 +36,7 @@ def make_unit(
     return unit
 
 
-def run(out: Path, method: str | SearchMethod, space: SearchSpace | None = None, **more: Any) -> UnitRun:
+def run(out: Path, method: str | SearchMethod, space: SearchSpace | None = None, **more: Any) -> RunningUnit:
     """The unit, rehearsed to its end."""
     rehearsal = {key: more.pop(key) for key in ("value", "slots", "max_steps") if key in more}
     unit = make_unit(out, method, space, **more)
@@ -43,10 +44,10 @@ def run(out: Path, method: str | SearchMethod, space: SearchSpace | None = None,
     return unit
 
 
-def events(unit: UnitRun) -> list[tuple[str, str]]:
-    return [(event["event"], event.get("trial", "")) for event in unit.folder.events()]
+def events(unit: RunningUnit) -> list[tuple[str, str]]:
+    return [(event.event, getattr(event, "trial", "")) for event in unit.folder.events()]
 
 
-def depths(unit: UnitRun) -> list[int]:
+def depths(unit: RunningUnit) -> list[int]:
     """As proposed, answered ones included."""
-    return [log.config["depth"] for log in unit.logs.values() if log.config["task"] == "train"]
+    return proposals(unit.logs)

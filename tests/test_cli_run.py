@@ -123,9 +123,9 @@ def test_more_than_any_node_has(
 
 
 def test_fractions_of_a_gpu_fit_as_often_as_they_should(two_small_nodes: None) -> None:
-    assert runner.check_resources(runner.RunOptions(gpus_per_trial=0.25, cpus_per_trial=0.1)) == 4
-    assert runner.check_resources(runner.RunOptions(gpus_per_trial=0.25)) == 2  # two CPUs stand beside that GPU
-    assert runner.check_resources(runner.RunOptions()) == 4
+    assert runner.count_slots(runner.RunOptions(gpus_per_trial=0.25, cpus_per_trial=0.1)) == 4
+    assert runner.count_slots(runner.RunOptions(gpus_per_trial=0.25)) == 2  # two CPUs stand beside that GPU
+    assert runner.count_slots(runner.RunOptions()) == 4
 
 
 def test_a_ray_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

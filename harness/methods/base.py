@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from harness.errors import UserError
 from harness.records import MethodFacts, TrialRecord
+from harness.running.messages import FINISHED, METRIC, MODE, TIME
 from harness.spaces import Budget, Frozen, PosteriorSettings, SearchSpace
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
     from harness.models.one_shot import OneShotNet
     from harness.models.resnet import Backbone
 
-METRIC = "val_log_likelihood"  # what every report carries for searchers and schedulers, to be maximised
-MODE = "max"
-TIME = "epoch"  # the fidelity that every report carries
-FINISHED = "finished"  # true in a trial's last report; a report without it was followed by a scheduler's stop
+__all__ = ["FINISHED", "METRIC", "MODE", "TIE_NATS", "TIME", "OneShotMethod", "SearchMethod", "SearchPlan"]
+
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 
 

@@ -14,10 +14,11 @@ from ray import cloudpickle
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord, UnitPlan
+from harness.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
-from harness.running.store import UnitFolder
-from harness.running.unit import UnitRun
+from harness.running.result import proposals
+from harness.running.runner import RunOptions, make_unit
+from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
 
 SEED = 3
@@ -27,7 +28,7 @@ STOPS = 6  # moments at which the driver is "killed"
 
 
 @dataclass(frozen=True)
-class Check:
+class RuleCheck:
     """One rule, whether the method keeps it, and what was seen."""
 
     name: str
@@ -35,7 +36,7 @@ class Check:
     detail: str
 
 
-def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Check]:
+def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[RuleCheck]:
     """Every rule in turn. A rule that cannot be tried because the method raises is a rule that it does not keep."""
     space = _with_few_reports(space)
     rules: list[tuple[str, Callable[[], str]]] = [
@@ -56,13 +57,13 @@ class _NotKept(Exception):
     pass
 
 
-def _try(rule: str, test: Callable[[], str]) -> Check:
+def _try(rule: str, test: Callable[[], str]) -> RuleCheck:
     try:
-        return Check(rule, True, test())
+        return RuleCheck(rule, True, test())
     except (_NotKept, UserError) as error:
-        return Check(rule, False, str(error))
+        return RuleCheck(rule, False, str(error))
     except Exception as error:
-        return Check(rule, False, f"the method raised {type(error).__name__}: {error}")
+        return RuleCheck(rule, False, f"the method raised {type(error).__name__}: {error}")
 
 
 def _require(kept: bool, otherwise: str) -> None:
@@ -130,7 +131,7 @@ def _continues(name: str, method: SearchMethod, space: SearchSpace) -> str:
         with _unit(name, method, space) as make:
             rehearse([make()], max_steps=stop)
             unit = _run(make())
-            same = (_proposals(unit), unit.choice_made) == (_proposals(undisturbed), undisturbed.choice_made)
+            same = (_proposals(unit), _choice(unit)) == (_proposals(undisturbed), _choice(undisturbed))
             _require(
                 same,
                 f"stopped at step {stop} of {steps} it proposed {_shown(_proposals(unit))}, undisturbed "
@@ -139,18 +140,22 @@ def _continues(name: str, method: SearchMethod, space: SearchSpace) -> str:
     return f"stopped at {len(stops)} of {steps} steps"
 
 
-def _run(unit: UnitRun) -> UnitRun:
+def _run(unit: RunningUnit) -> RunningUnit:
     rehearse([unit])
     _require_result(unit)
     return unit
 
 
-def _require_result(unit: UnitRun) -> None:
+def _require_result(unit: RunningUnit) -> None:
     _require(unit.result is not None, unit.failure or "the search ended without a result")
 
 
-def _proposals(unit: UnitRun) -> list[int]:
-    return [log.config["depth"] for log in unit.logs.values() if log.config["task"] == "train"]
+def _proposals(unit: RunningUnit) -> list[int]:
+    return proposals(unit.logs)
+
+
+def _choice(unit: RunningUnit) -> tuple[str, int] | None:
+    return (unit.choice.chosen, unit.choice.d_opt) if unit.choice else None
 
 
 def _shown(depths: list[int]) -> str:
@@ -163,26 +168,15 @@ class _unit:  # noqa: N801 - used like a function
     def __init__(self, name: str, method: SearchMethod, space: SearchSpace) -> None:
         self._name, self._method, self._space = name, method, space
 
-    def __enter__(self) -> Callable[[], UnitRun]:
+    def __enter__(self) -> Callable[[], RunningUnit]:
         self._folder = tempfile.TemporaryDirectory()
         return self._make
 
-    def _make(self) -> UnitRun:
-        plan = UnitPlan(
-            space=self._space,
-            method=self._name,
-            options=self._method.model_dump(mode="json"),
-            seed=SEED,
-            trials=self._method.plan(self._space, self._space.budget, SEED).n_trials,
-            cpus_per_trial=1.0,
-            gpus_per_trial=0.0,
-            concurrency=1,
-            refit=False,
-            facts=self._method.facts(),
-        )
-        folder = UnitFolder(Path(self._folder.name), self._space.name, self._name, SEED)
-        folder.claim(plan, fresh=False)
-        return UnitRun(plan, self._method, folder)
+    def _make(self) -> RunningUnit:
+        options = RunOptions(out=Path(self._folder.name), concurrency=1)
+        unit = make_unit(self._space, self._name, self._method, SEED, options)
+        unit.folder.claim(unit.plan, fresh=False)
+        return unit
 
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()

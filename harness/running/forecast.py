@@ -12,7 +12,7 @@ from rich.table import Table
 from harness.data import load_pool, load_training_data
 from harness.data.on_device import mini_batches, on_device
 from harness.records import FIXED_DEPTH, TrialConfig
-from harness.running.unit import UnitRun
+from harness.running.unit import RunningUnit
 from harness.seeds import torch_generator
 from harness.spaces import SearchSpace
 from harness.training.networks import build_network
@@ -21,7 +21,7 @@ WARM_UP_STEPS = 2
 TIMED_STEPS = 5
 
 
-def forecast(units: Sequence[UnitRun], data_dir: Path | None) -> Table:
+def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Table:
     """Trials and device-seconds per method, if every trial trains to the cap; stopping rules make it less."""
     space = units[0].plan.space
     torch.set_num_threads(max(1, int(units[0].plan.cpus_per_trial)))
@@ -34,7 +34,7 @@ def forecast(units: Sequence[UnitRun], data_dir: Path | None) -> Table:
         depths = (space.depth.max,) if of_method[0].plan.facts.learns_depth else space.depth.values
         per_trial = space.training.max_epochs * statistics.fmean(seconds[kind](depth) for depth in depths)
         trials = of_method[0].plan.trials
-        cost = per_trial * trials * len(of_method) * of_method[0].devices
+        cost = per_trial * trials * len(of_method) * of_method[0].plan.devices
         total += cost
         table.add_row(method, str(trials), str(len(of_method)), f"{cost:,.0f}")
     table.add_row("all", "", "", f"{total:,.0f}", style="bold")

@@ -1,22 +1,120 @@
-"""From the events of a unit to its trials' records. Live runs and runs continued after a crash go the same way.
+"""The ledger: every event of a unit, and what its events say of each trial.
 
-Events: suggest, answered (a depth proposed again), start, report, died (its worker), interrupted (its driver), end,
-choice. A trial may start several times; every stay on a worker is an attempt, and all of its time is paid for.
+Live runs and runs that continue read the same events in the same way. A trial may start several times; every stay on
+a worker is an attempt, and all of its time is paid for.
 """
 
+import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from harness.records import (
     PHASES,
     Attempt,
     Cost,
+    Count,
     CurvePoint,
     Environment,
+    FinalEvaluation,
     Progress,
     TrialConfig,
     TrialRecord,
 )
+from harness.running.messages import Facts, FinalTask, RefitTask, Report, Task, TrainTask, seen_by_search
+from harness.spaces import Frozen
+
+Status = Literal["finished", "stopped", "failed"]
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+class _Event(Frozen):
+    time: float = Field(default_factory=time.time)
+
+
+class Begun(_Event):
+    """The unit's first line: its id in the checkpoint store."""
+
+    event: Literal["begin"] = "begin"
+    id: str
+
+
+class Suggested(_Event):
+    """A trial, the refit or the final evaluation is to run."""
+
+    event: Literal["suggest"] = "suggest"
+    trial: str
+    task: Task
+
+
+class Answered(_Event):
+    """A depth that was proposed again is answered from its complete record, at no cost."""
+
+    event: Literal["answered"] = "answered"
+    trial: str
+    depth: Count
+    by: str
+
+
+class Started(_Event):
+    """An attempt began on a worker."""
+
+    event: Literal["start"] = "start"
+    trial: str
+    coresident: Count  # trials that ran then, this one included
+
+
+class Reported(_Event):
+    event: Literal["report"] = "report"
+    trial: str
+    report: Report
+    coresident: Count
+
+
+class Died(_Event):
+    """Its worker died; the trial is tried again."""
+
+    event: Literal["died"] = "died"
+    trial: str
+
+
+class Interrupted(_Event):
+    """Its driver had died or was stopped: found by the run that continues."""
+
+    event: Literal["interrupted"] = "interrupted"
+    trial: str
+
+
+class Ended(_Event):
+    event: Literal["end"] = "end"
+    trial: str
+    status: Status
+    error: str | None = None
+    driver_seconds: float  # of the unit, so far
+
+
+class Chosen(_Event):
+    """What the search chose; from here on the test set may be opened."""
+
+    event: Literal["choice"] = "choice"
+    chosen: str
+    d_opt: Count
+    epochs: Count  # the chosen trial's best one
+    capped: bool  # the cost limit ended the search
+
+
+TrialEvent = Started | Reported | Died | Interrupted | Ended
+Event = Begun | Suggested | Answered | TrialEvent | Chosen
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def parse_event(line: str) -> Event:
+    return _EVENTS.validate_json(line)
+
+
+# --- what they say of a trial ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -27,7 +125,7 @@ class AttemptLog:
     ended: str = "interrupted"
     host: str = ""
     worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
-    resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died without a word
+    resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died before reporting
 
     @property
     def held_seconds(self) -> float:
@@ -41,52 +139,57 @@ class TrialLog:
     """What is known of one trial (or of a unit's refit or final evaluation)."""
 
     name: str
-    config: dict[str, Any]
+    task: TrainTask | RefitTask | FinalTask
     suggested_at: float
     attempts: list[AttemptLog] = field(default_factory=list)
     progress: Progress | None = None
     work: Cost = field(default_factory=Cost)  # that the next attempt would build on
     curve: dict[int, CurvePoint] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    final: str | None = None
-    status: str | None = None  # finished, stopped or failed
+    facts: Facts | None = None
+    final: FinalEvaluation | None = None
+    told_to_stop: bool = False  # by the unit's scheduler
+    status: Status | None = None
     ended_at: float = 0.0
     error: str | None = None
     answered_by: str | None = None
 
-    def apply(self, event: dict[str, Any]) -> None:
-        attempt = self.attempts[-1] if self.attempts else None
-        match event["event"]:
-            case "start":
-                self.attempts.append(AttemptLog(started_at=event["time"], last_seen=event["time"]))
-            case "report":
-                self._report(event)
-            case "died" | "interrupted":
-                if attempt and attempt.ended_at is None:
-                    attempt.ended = event["event"]
-                    attempt.ended_at = event["time"] if event["event"] == "died" else None
-                    if attempt.ended_at is None:
-                        attempt.ended_at = attempt.last_seen
-            case "end":
-                self.status, self.ended_at, self.error = event["status"], event["time"], event.get("error")
-                if attempt and attempt.ended_at is None:
-                    attempt.ended, attempt.ended_at = event["status"], event["time"]
+    @property
+    def config(self) -> TrialConfig:
+        return self.task.config
 
-    def _report(self, event: dict[str, Any]) -> None:
-        attempt = self.attempts[-1]
-        attempt.last_seen = event["time"]
-        payload = event["payload"]
-        if facts := payload.get("facts"):
-            self.facts = facts
-            attempt.host = facts.get("host", "")  # ledgers of older versions do not have it
-            attempt.worker_start = tuple(facts["worker_start"])
-            attempt.resumed_from = self.work = Cost.model_validate_json(facts["resumed_from"])
-        if progress := payload.get("progress"):
-            self.progress = Progress.model_validate_json(progress)
-            self.work = self.progress.cost
-            if self.progress.point:
-                self.curve[self.progress.point.epoch] = self.progress.point
-        self.final = payload.get("final", self.final)
+    @property
+    def depth(self) -> int:
+        return self.task.config.depth
+
+    def apply(self, event: TrialEvent) -> None:
+        attempt = self.attempts[-1] if self.attempts else None
+        match event:
+            case Started():
+                self.attempts.append(AttemptLog(started_at=event.time, last_seen=event.time))
+            case Reported():
+                self._hear(event)
+            case Died() | Interrupted():
+                if attempt and attempt.ended_at is None:
+                    attempt.ended = event.event
+                    attempt.ended_at = event.time if isinstance(event, Died) else attempt.last_seen
+            case Ended():
+                self.status, self.ended_at, self.error = event.status, event.time, event.error
+                if attempt and attempt.ended_at is None:
+                    attempt.ended, attempt.ended_at = event.status, event.time
+
+    def _hear(self, event: Reported) -> None:
+        attempt, report = self.attempts[-1], event.report
+        attempt.last_seen = event.time
+        if report.facts:
+            self.facts = report.facts
+            attempt.host, attempt.worker_start = report.facts.host, report.facts.worker_start
+            attempt.resumed_from = self.work = report.facts.resumed_from
+        if report.progress:
+            self.progress = report.progress
+            self.work = report.progress.cost
+            if report.progress.point:
+                self.curve[report.progress.point.epoch] = report.progress.point
+        self.final = report.final or self.final
 
     @property
     def is_open(self) -> bool:
@@ -98,11 +201,20 @@ class TrialLog:
         return self.final is not None or bool(self.progress and self.progress.stop_reason)
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Status:
         """What its own reports say: it failed (the loss), it finished, or else it was stopped by a scheduler."""
         if self.progress and self.progress.stop_reason == "failed":
             return "failed"
         return "finished" if self.has_reported_its_end else "stopped"
+
+    @property
+    def crashed(self) -> bool:
+        """It ended without a report that says so."""
+        return self.status == "failed" and self.outcome != "failed"
+
+    def seen_by_search(self) -> dict[str, Any]:
+        """The last report as searchers and schedulers get it, with its number: Tune's own counts retries too."""
+        return {"training_iteration": len(self.curve)} | (seen_by_search(self.progress) if self.progress else {})
 
     def held_seconds(self) -> float:
         return sum(attempt.held_seconds for attempt in self.attempts)
@@ -138,21 +250,21 @@ class TrialLog:
         lost = sum(attempt.lost_seconds for attempt in self.attempt_records())
         named = {phase: self.work.phases.get(phase, 0.0) for phase in PHASES if phase not in {"lost", "other"}}
         rest = max(0.0, held - lost - sum(named.values()))
-        if self.status == "failed" and self.outcome != "failed":
-            lost, rest = lost + rest, 0.0  # a crash: nothing came of the time after its last report
+        if self.crashed:
+            lost, rest = lost + rest, 0.0  # nothing came of the time after its last report
         phases = {**named, "lost": lost, "other": rest}
         return self.work.model_copy(update={"held_seconds": held, "devices": devices, "phases": phases})
 
-    def record(self, config: TrialConfig, devices: float) -> TrialRecord:
+    def record(self, devices: float) -> TrialRecord:
         last = self.progress or _nothing_reported(self.error)
         if self.status == "failed" and last.stop_reason != "failed":
             last = last.model_copy(update={"stop_reason": "failed", "val": None, "posterior": None})
         return TrialRecord.of(
             self.name,
-            config,
-            self.facts.get("split_hash", ""),
+            self.config,
+            self.facts.split_hash if self.facts else "",
             last,
-            Environment(**self.facts["environment"]) if self.facts else _UNKNOWN,
+            self.facts.environment if self.facts else _UNKNOWN,
             cost=self.cost(devices),
             attempts=self.attempt_records(),
             curve=tuple(point for _, point in sorted(self.curve.items())),

@@ -9,9 +9,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Experiment, Trial
-from ray.tune.schedulers import TrialScheduler
 
-from harness.methods.base import FINISHED, METRIC, TIME
 from harness.records import (
     Cost,
     CurvePoint,
@@ -22,10 +20,10 @@ from harness.records import (
     Progress,
     StopReason,
 )
+from harness.running.messages import Facts, FinalTask, RefitTask, Report, TrainTask, received_task
+from harness.running.search import STOP
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, SideBySide
-from harness.running.unit import UnitRun
-from harness.running.worker import PAYLOAD
-from harness.spaces import SearchSpace
+from harness.running.unit import RunningUnit
 
 Value = Callable[[int, int], float]
 """The validation log-likelihood of a depth after some epochs."""
@@ -36,7 +34,9 @@ def unimodal(depth: int, epoch: int) -> float:
     return -0.2 - 0.01 * (depth - 6.2) ** 2 - (1 + depth) / (10 + epoch)
 
 
-def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 1, max_steps: int | None = None) -> int:
+def rehearse(
+    units: Sequence[RunningUnit], value: Value = unimodal, *, slots: int = 1, max_steps: int | None = None
+) -> int:
     """Runs the units until they are over, or until the driver "is killed" after `max_steps` of Tune's events.
 
     Trials keep no checkpoint: one that a killed driver left open starts anew, and its reports repeat themselves.
@@ -45,40 +45,31 @@ def rehearse(units: Sequence[UnitRun], value: Value = unimodal, *, slots: int = 
     together = SideBySide(units, slots, 0, None, None, _write_result)
     search, scheduler = SharedSearch(together), SharedScheduler(together)
     callback = SharedCallback(together, refresh=lambda: None)
-    running: list[tuple[Trial, Iterator[dict[str, Any]]]] = []
-    last: dict[str, dict[str, Any]] = {}
+    running: list[tuple[Trial, Iterator[Report]]] = []
     steps = 0
     with tempfile.TemporaryDirectory() as folder:
         search.add_configurations([_experiment(folder)])
         while not search.is_finished() and steps != max_steps:
             while len(running) < slots and (trial := search.next_trial()):
-                scheduler.on_trial_add(None, trial)
                 callback.on_trial_start(0, [], trial)
-                running.append(
-                    (trial, made_up_reports(trial.config, together.unit_of(trial.trial_id).plan.space, value))
-                )
+                running.append((trial, made_up_reports(received_task(trial.config), value)))
             if not running:
                 if search.is_finished():
                     break
                 raise RuntimeError("nothing runs and nothing is proposed, yet the search has not ended")
             steps += 1
             trial, reports = running.pop(0)
-            if (result := next(reports, None)) is not None:
-                decision = scheduler.on_trial_result(None, trial, result)
-                if decision != TrialScheduler.STOP:
-                    search.on_trial_result(trial.trial_id, result)
+            if (report := next(reports, None)) is not None:
+                decision = scheduler.on_trial_result(None, trial, report.to_tune())
+                if decision != STOP:
                     running.append((trial, reports))
-                callback.on_trial_result(0, [], trial, result)
-                last[trial.trial_id] = result
-                if decision != TrialScheduler.STOP or steps == max_steps:  # or killed before the stop was carried out
+                if decision != STOP or steps == max_steps:  # or killed before the stop was carried out
                     continue
-            scheduler.on_trial_complete(None, trial, last[trial.trial_id])
-            search.on_trial_complete(trial.trial_id, result=last[trial.trial_id])
             callback.on_trial_complete(0, [], trial)
     return steps
 
 
-def _write_result(unit: UnitRun) -> None:
+def _write_result(unit: RunningUnit) -> None:
     unit.complete()
 
 
@@ -91,22 +82,18 @@ def _never_called(config: dict[str, Any]) -> None:
     raise AssertionError("a rehearsal trains nothing")
 
 
-def made_up_reports(config: dict[str, Any], space: SearchSpace, value: Value) -> Iterator[dict[str, Any]]:
+def made_up_reports(task: TrainTask | RefitTask | FinalTask, value: Value) -> Iterator[Report]:
     """What a worker would report for this task."""
-    if config["task"] == "final":
-        yield {FINISHED: True, PAYLOAD: {"final": _evaluation(value(config["depth"], config["epochs"]))}}
+    config, training = task.config, task.config.training
+    if isinstance(task, FinalTask):
+        yield Report(final=_evaluation(value(config.depth, task.epochs)))
         return
-    training = space.training
-    cap = config["epochs"] if config["task"] == "refit" else training.max_epochs
-    yield {TIME: 0, FINISHED: False, PAYLOAD: {"facts": _facts()}}
+    cap = task.epochs if isinstance(task, RefitTask) else training.max_epochs
+    yield Report(facts=_FACTS)
     for epoch in [*range(training.report_every, cap, training.report_every), cap]:
         stop_reason: StopReason | None = "cap" if epoch == cap else None
-        progress = made_up_progress(
-            config["learns_depth"], config["depth"], epoch, value(config["depth"], epoch), stop_reason
-        )
-        payload = {"progress": progress.model_dump_json()}
-        measured = value(config["depth"], epoch)
-        yield {TIME: epoch, FINISHED: stop_reason is not None, METRIC: measured, PAYLOAD: payload}
+        measured = value(config.depth, epoch)
+        yield Report(progress=made_up_progress(config.learns_depth, config.depth, epoch, measured, stop_reason))
 
 
 def made_up_progress(
@@ -136,22 +123,20 @@ def _measures(value: float) -> Measures:
     return Measures(accuracy=0.5, log_likelihood=value, ece=0.1, brier=0.2)
 
 
-def _evaluation(value: float) -> str:
-    return FinalEvaluation(chosen=_measures(value), reliability=(), n_test=1, split_hash="made up").model_dump_json()
-
-
-def _facts() -> dict[str, Any]:
-    return {
-        "host": "made up",
-        "worker_start": (0.0, 0.0),
-        "resumed_from": Cost().model_dump_json(),
-        "split_hash": "made up",
-        "n_train": 1,
-        "n_val": 1,
-        "environment": MADE_UP.model_dump(),
-    }
+def _evaluation(value: float) -> FinalEvaluation:
+    return FinalEvaluation(chosen=_measures(value), reliability=(), n_test=1, split_hash="made up")
 
 
 MADE_UP = Environment(
     harness="", code="", python="", torch="", ray=None, machine="made up", device="made up", threads=1
+)
+_FACTS = Facts(
+    host="made up",
+    worker_start=(0.0, 0.0),
+    resumed_from=Cost(),
+    config_hash="made up",
+    split_hash="made up",
+    n_train=1,
+    n_val=1,
+    environment=MADE_UP,
 )

@@ -26,17 +26,17 @@ os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
 import ray
 from ray import tune
 
-from harness.cluster.doctor import answers, trial_slots
-from harness.cluster.doctor import check_resources as check_trial_fits
+from harness.cluster.doctor import answers, check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError
-from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.methods.base import SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
+from harness.running.messages import METRIC, MODE, model_key
 from harness.running.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.running.store import UnitFolder, only_writer, write_atomically
-from harness.running.unit import UnitRun
-from harness.running.worker import model_key, run_task
+from harness.running.unit import RunningUnit
+from harness.running.worker import run_task
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
 from harness.training.networks import build_network
@@ -64,50 +64,53 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    results: tuple[SearchResult, ...]  # of this run and of earlier ones
+    units: tuple[Unit, ...]  # those asked for that are complete, by this run or an earlier one
     failures: Mapping[str, str]  # unit → sentence
     unfinished: tuple[str, ...]  # units that the cost limit or Ctrl-C left without a result
     interrupted: bool
 
+    @property
+    def results(self) -> tuple[SearchResult, ...]:
+        return tuple(unit.result for unit in self.units if unit.result)
+
 
 def make_units(
     spaces: Sequence[SearchSpace], methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
-) -> list[UnitRun]:
+) -> list[RunningUnit]:
     """All units, spaces and methods interleaved by seed. Plans are checked; nothing is written."""
     return [
-        UnitRun(
-            _plan(space, name, method, seed, options),
-            method,
-            UnitFolder(options.out, space.name, name, seed),
-            cell=space.name if len(spaces) > 1 else "",
-        )
+        make_unit(space, name, method, seed, options, cell=space.name if len(spaces) > 1 else "")
         for seed in seeds
         for space in spaces
         for name, method in methods.items()
     ]
 
 
-def _plan(space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions) -> UnitPlan:
-    planned = method.plan(space, space.budget, seed).n_trials
-    if planned < 1:
-        raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+def make_unit(
+    space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions, cell: str = ""
+) -> RunningUnit:
+    """The only caller of a method's `plan`."""
     space.training.check_device(options.gpus_per_trial > 0)
-    return UnitPlan(
+    search_plan = method.plan(space, space.budget, seed)
+    if search_plan.n_trials < 1:
+        raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    plan = UnitPlan(
         space=space,
         method=name,
         options=method.model_dump(mode="json"),
         seed=seed,
-        trials=planned,
+        trials=search_plan.n_trials,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
         concurrency=options.concurrency,
         refit=options.refit,
         facts=method.facts(),
     )
+    return RunningUnit(plan, method, search_plan, UnitFolder(options.out, space.name, name, seed), cell)
 
 
 def run_units(
-    units: Sequence[UnitRun],
+    units: Sequence[RunningUnit],
     options: RunOptions,
     on_complete: Callable[[Unit], None] = lambda unit: None,
     show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
@@ -118,41 +121,38 @@ def run_units(
         for unit in units:
             unit.folder.check(unit.plan)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
-    for unit in units:
-        if unit not in waiting:  # told again: a run that was killed may not have passed it on
-            on_complete(unit.folder.read())
+    complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
+    cost_before = sum(unit.result.cost.device_seconds for unit in complete.values() if unit.result)
+    for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
+        on_complete(unit_read)
     interrupted = False
     if waiting:
         pools = _load_pools(waiting, options.data_dir)
         storage = checkpoint_root(options)
 
-        def finish(unit: UnitRun) -> None:
+        def finish(unit: RunningUnit) -> None:
             with CheckpointStore(storage).fetched(model_key(unit.storage_key)) as model:
                 if model:
                     write_atomically(unit.folder.model_path, model.read_bytes())
-            unit.complete()  # last: whoever sees a result sees its model
-            on_complete(unit.folder.read())
+            complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
+            on_complete(complete[unit.key])
 
         with _ray(options):
-            capacity = check_resources(options)
+            capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
-            references = _put(pools, waiting)
+            references = _put(pools)
             del pools  # the object store has the rows
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
                 for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
                     unit.folder.claim(unit.plan, options.fresh)
-                done = [unit.folder.read().result for unit in units if unit not in waiting]
-                cost_before = sum(result.cost.device_seconds for result in done if result)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
                 interrupted = _fit(together, references, storage, options, show or _show_nothing)
-    results = tuple(
-        result for unit in units if unit.folder.is_complete and (result := unit.folder.read().result) is not None
-    )
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
-    unfinished = [unit.key for unit in waiting if not unit.folder.is_complete and not unit.failure]
-    return RunOutcome(results, failures, tuple(unfinished), interrupted)
+    unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
+    in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
+    return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
 
 
 def checkpoint_root(options: RunOptions) -> str:
@@ -168,7 +168,6 @@ def _fit(
 ) -> bool:
     trainable = tune.with_parameters(
         run_task,
-        spaces={unit.plan.space.name: unit.plan.space for unit in together.units},
         storage=storage,
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
@@ -207,7 +206,7 @@ def _fit(
     return False
 
 
-def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Pool | None]:
+def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str, Pool | None]:
     """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
 
     What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
@@ -216,7 +215,7 @@ def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Po
     pools: dict[str, Pool | None] = {}
     checked: dict[str, TrainingData] = {}
     for space, seed in {unit.plan.space.name: (unit.plan.space, unit.plan.seed) for unit in units}.values():
-        key = _key(space)
+        key = space.data.model_dump_json()
         if key not in pools:
             pools[key] = load_pool(space.data, data_dir)
             checked[key] = load_training_data(space.data, seed, pools[key])
@@ -225,15 +224,9 @@ def _load_pools(units: Sequence[UnitRun], data_dir: Path | None) -> dict[str, Po
     return pools
 
 
-def _put(pools: Mapping[str, Pool | None], units: Sequence[UnitRun]) -> dict[str, Any]:
-    """A reference into the object store, which a node holds once, for each space that has a pool."""
-    stored = {key: ray.put(pool) for key, pool in pools.items() if pool}
-    spaces = {unit.plan.space.name: unit.plan.space for unit in units}
-    return {name: stored[_key(space)] for name, space in spaces.items() if _key(space) in stored}
-
-
-def _key(space: SearchSpace) -> str:
-    return space.data.model_dump_json()
+def _put(pools: Mapping[str, Pool | None]) -> dict[str, Any]:
+    """References into the object store, which holds rows once per node."""
+    return {key: ray.put(pool) for key, pool in pools.items() if pool}
 
 
 @contextlib.contextmanager
@@ -293,12 +286,12 @@ def _ray(options: RunOptions) -> Iterator[None]:
             gc.enable()
 
 
-def check_resources(options: RunOptions) -> int:
+def count_slots(options: RunOptions) -> int:
     """Trials that the cluster can hold at once; an error where it could never hold one, instead of Ray's wait."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     asked = options.gpus_per_trial, options.cpus_per_trial
     autoscaler = autoscaler_config() if options.address else None  # a Ray of our own has none
-    fits = check_trial_fits(nodes, autoscaler, *asked)
+    fits = check_resources(nodes, autoscaler, *asked)
     if not fits.ok:
         raise UserError(f"{fits.detail}; {fits.remedy}")
     return trial_slots(nodes, autoscaler, *asked).most

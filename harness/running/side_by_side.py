@@ -11,11 +11,10 @@ from typing import Any
 
 from ray.tune import Callback
 from ray.tune.experiment import Experiment, Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
-from harness.running.unit import UnitRun
-from harness.running.worker import PAYLOAD
+from harness.running.unit import RunningUnit
 
 
 class Interrupted(Exception):
@@ -27,12 +26,12 @@ class SideBySide:
 
     def __init__(
         self,
-        units: Sequence[UnitRun],
+        units: Sequence[RunningUnit],
         slots: int,
         queue: int,
         parallel_units: int | None,
         max_cost: float | None,
-        finish: Callable[[UnitRun], None],
+        finish: Callable[[RunningUnit], None],
         cost_before: float = 0.0,
     ) -> None:
         self.units = list(units)
@@ -43,11 +42,11 @@ class SideBySide:
         self._max_cost = max_cost
         self._finish = finish  # writes the result of a unit that is ready
         self._cost_before = cost_before  # device-seconds of units that were complete already
-        self._unit_of: dict[str, UnitRun] = {}
-        self.turn: dict[str, int] = {}  # trial → the how-manyth to be handed out
+        self._unit_of: dict[str, RunningUnit] = {}
+        self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
 
-    def unit_of(self, trial_id: str) -> UnitRun:
+    def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
 
     def next_trial(self) -> Trial | None:
@@ -57,7 +56,7 @@ class SideBySide:
         for unit in active:
             # A method that learns from results is not asked before a slot is free, and until then no later unit may
             # queue in front of it: methods stay interleaved by seed.
-            if live >= self.slots + (0 if unit.method.adaptive else self._queue):
+            if live >= self.slots + (0 if unit.plan.facts.adaptive else self._queue):
                 break
             trial = None
             with unit.asking_method():
@@ -114,57 +113,23 @@ class SharedSearch(_NotRestored, SearchAlgorithm):
     def next_trial(self) -> Trial | None:
         return self.together.next_trial()
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.together.unit_of(trial_id).on_result(trial_id, result)
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.together.unit_of(trial_id).on_complete(trial_id, result, error)
-
     def is_finished(self) -> bool:
         return self._finished or self.together.is_finished
 
 
 class SharedScheduler(_NotRestored, FIFOScheduler):
-    """First come, first served; a unit's own scheduler decides on stopping its trials."""
+    """First come, first served. A report goes to its unit, whose search decides whether the trial goes on.
+
+    Tune asks the scheduler first, so this is where a unit hears of a report; starts and ends come by the callback.
+    """
 
     def __init__(self, together: SideBySide) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.together = together
 
-    def _scheduler(self, trial: Trial) -> TrialScheduler | None:
-        return self.together.unit_of(trial.trial_id).scheduler if trial.config["task"] == "train" else None
-
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        unit = self.together.unit_of(trial.trial_id)
-        # Tune adds a retried trial again, and an open trial of an earlier run was added when its ledger was replayed.
-        if (scheduler := self._scheduler(trial)) and trial.trial_id not in unit.met:
-            unit.met.add(trial.trial_id)
-            with unit.asking_method():
-                scheduler.on_trial_add(tune_controller, trial)
-
-    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        # Tune says so for a trial that it retries, too; the scheduler hears of those that are given up.
-        if (scheduler := self._scheduler(trial)) and not trial.should_recover():
-            with self.together.unit_of(trial.trial_id).asking_method():
-                scheduler.on_trial_error(tune_controller, trial)
-
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         unit = self.together.unit_of(trial.trial_id)
-        decision = TrialScheduler.CONTINUE
-        if (scheduler := self._scheduler(trial)) and unit.is_news(trial.trial_id, result):
-            with unit.asking_method():
-                decision = scheduler.on_trial_result(tune_controller, trial, unit.counted(trial.trial_id, result))
-        return decision
-
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        if scheduler := self._scheduler(trial):
-            with self.together.unit_of(trial.trial_id).asking_method():
-                scheduler.on_trial_complete(tune_controller, trial, result)
-
-    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        if scheduler := self._scheduler(trial):
-            with self.together.unit_of(trial.trial_id).asking_method():
-                scheduler.on_trial_remove(tune_controller, trial)
+        return unit.on_report(trial.trial_id, result, len(self.together.running), tune_controller)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -188,7 +153,7 @@ def _has_worker(tune_controller: Any, trial: Trial) -> bool:
 
 
 class SharedCallback(_NotRestored, Callback):
-    """Writes what happens into the ledgers and keeps the display up to date."""
+    """Tells units when their trials start and end, and keeps the display up to date."""
 
     def __init__(self, together: SideBySide, refresh: Callable[[], None]) -> None:
         self.together = together
@@ -197,31 +162,21 @@ class SharedCallback(_NotRestored, Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.together.running.add(trial.trial_id)
-        unit = self.together.unit_of(trial.trial_id)
-        unit.on_event("start", trial.config["trial"], coresident=len(self.together.running))
-
-    def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
-    ) -> None:
-        if PAYLOAD in result:
-            unit = self.together.unit_of(trial.trial_id)
-            unit.on_report(trial.config["trial"], result, len(self.together.running))
+        self.together.unit_of(trial.trial_id).on_start(trial.trial_id, len(self.together.running))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.together.running.discard(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_event("died", trial.config["trial"])
+        self.together.unit_of(trial.trial_id).on_death(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.together.running.discard(trial.trial_id)
-        unit = self.together.unit_of(trial.trial_id)
-        log = unit.logs[trial.config["trial"]]
-        unit.on_end(trial.trial_id, log.outcome, log.progress.error if log.progress else None)
+        self.together.unit_of(trial.trial_id).on_complete(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.together.running.discard(trial.trial_id)
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
-        self.together.unit_of(trial.trial_id).on_end(trial.trial_id, "failed", error)
+        self.together.unit_of(trial.trial_id).on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if time.monotonic() >= self._next_refresh:

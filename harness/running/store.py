@@ -17,14 +17,16 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
+from harness.records import VERSION, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.running.ledger import Begun, Chosen, Ended, Event, parse_event
+from harness.running.upgrade import upgraded_plan
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -71,11 +73,16 @@ class UnitFolder:
 
     def read_plan(self) -> UnitPlan | None:
         path = self.path / "plan.json"
-        return _read_model(path, UnitPlan) if path.exists() else None
+        return _read_model(path, UnitPlan, upgraded_plan) if path.exists() else None
 
     def check(self, plan: UnitPlan) -> None:
         """Refuses a folder that was made from other settings. Writes nothing."""
         before = self.read_plan()
+        if before is not None and before.version < VERSION and not self.is_complete:
+            raise UserError(
+                f"{self.path} was begun by an earlier version of the harness, and only complete searches carry over; "
+                "finish it with that version, give another --out, or --fresh to move it aside"
+            )
         if before is not None and before.hash != plan.hash:
             raise UserError(
                 f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
@@ -98,38 +105,35 @@ class UnitFolder:
 
     # --- ledger ----------------------------------------------------------------------------------------------------
 
-    def append(self, event: str, **values: Any) -> dict[str, Any]:
+    def append(self, event: Event) -> None:
         """Adds one line to the ledger. The end of a trial is forced to disk, the rest may wait for the system."""
-        line = {"event": event, "time": time.time(), **values}
         with self._ledger.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.write(event.model_dump_json() + "\n")
             file.flush()
-            if event in {"end", "choice"}:
+            if isinstance(event, Ended | Chosen):
                 os.fsync(file.fileno())
-        return line
 
     def begin(self) -> str:
         """The unit's key in the checkpoint store; the ledger's first line fixes it."""
         if self.storage_key is None:
-            self.append("begin", id=uuid.uuid4().hex[:8])
+            self.append(Begun(id=uuid.uuid4().hex[:8]))
         assert self.storage_key is not None
         return self.storage_key
 
     @property
     def storage_key(self) -> str | None:
         """None before the unit begins. With an id: after --fresh, checkpoints of the run before are not ours."""
-        ids = (event["id"] for event in self.events() if event["event"] == "begin")
-        begun = next(ids, None)
+        begun = next((event.id for event in self.events() if isinstance(event, Begun)), None)
         return f"{self._name}/{begun}" if begun else None
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[Event]:
         if not self._ledger.exists():
             return
         with self._ledger.open(encoding="utf-8") as file:
             for line in file:
                 try:
-                    yield json.loads(line)
-                except json.JSONDecodeError:
+                    yield parse_event(line)
+                except ValidationError:
                     continue  # torn by a crash; the next run begins on a new line
 
     def mend(self) -> None:
@@ -168,16 +172,20 @@ class UnitFolder:
         return Unit(plan=plan, trials=trials, result=result)
 
 
-def read_units(out: Path, space: str) -> tuple[list[Unit], list[str]]:
-    """All units of a space, and a sentence for every one that cannot be read; the others are still of use."""
+def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[Unit], list[str]]:
+    """All units of a space, and a sentence for every one that cannot be read; the others are still of use.
+
+    Those that are `known` already are not read again.
+    """
     units, problems = [], []
+    in_memory = {(unit.plan.method, unit.plan.seed): unit for unit in known if unit.plan.space.name == space}
     for plan_path in sorted((out / space).glob("*/seed-*/plan.json")):
         folder = plan_path.parent
         if ".moved-" in folder.name:
             continue
         try:
             method, seed = folder.parent.name, int(folder.name.removeprefix("seed-"))
-            units.append(UnitFolder(out, space, method, seed).read())
+            units.append(in_memory.get((method, seed)) or UnitFolder(out, space, method, seed).read())
         except (UserError, ValidationError, ValueError, OSError) as error:
             problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
     return units, problems
@@ -185,7 +193,9 @@ def read_units(out: Path, space: str) -> tuple[list[Unit], list[str]]:
 
 def differences(before: UnitPlan, after: UnitPlan) -> list[str]:
     """`training.lr: 0.1 → 0.05` for every setting in which two plans differ."""
-    flat_before, flat_after = (_flatten(plan.model_dump(mode="json")) for plan in (before, after))
+    flat_before, flat_after = (
+        _flatten(plan.model_dump(mode="json", exclude={"facts", "version"})) for plan in (before, after)
+    )
     keys = sorted(flat_before.keys() | flat_after.keys())
     return [
         f"{key}: {flat_before.get(key)} → {flat_after.get(key)}"
@@ -204,8 +214,12 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read_model(path: Path, model: type[Model]) -> Model:
+def _read_model(
+    path: Path, model: type[Model], upgraded: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> Model:
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise UserError(f"{path} is damaged or from another version: {error.error_count()} fields do not fit") from None
+        text = path.read_text(encoding="utf-8")
+        return model.model_validate_json(json.dumps(upgraded(json.loads(text))) if upgraded else text)
+    except (ValidationError, json.JSONDecodeError, AttributeError, TypeError) as error:
+        faults = f"{error.error_count()} invalid fields" if isinstance(error, ValidationError) else "no JSON object"
+        raise UserError(f"{path} is damaged, or was written by another version: {faults}") from None

@@ -11,8 +11,8 @@ from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, OneShotNet
 from harness.models.resnet import Backbone
 from harness.records import TrialConfig
+from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
-from harness.running.worker import checkpoint_key
 from harness.studies.definition import Cell
 from harness.studies.results import StudyResults
 from harness.training.checkpoints import CheckpointStore

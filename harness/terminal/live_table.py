@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness.running.ledger import TrialLog
 from harness.running.side_by_side import SideBySide
-from harness.running.unit import UnitRun
+from harness.running.unit import RunningUnit
 
 PLAIN_SECONDS = 10.0  # between plain lines
 
@@ -80,21 +80,21 @@ def table(together: SideBySide, began: float) -> Table:
     return shown
 
 
-def _ended(unit: UnitRun) -> list[TrialLog]:
+def _ended(unit: RunningUnit) -> list[TrialLog]:
     return [log for log in unit.search_logs() if log.status is not None]
 
 
-def _best(unit: UnitRun) -> tuple[str, str]:
+def _best(unit: RunningUnit) -> tuple[str, str]:
     """Best validation log-likelihood so far, and the depth it would hand over."""
     known = [(p.val.log_likelihood, log) for log in unit.search_logs() if (p := log.progress) and p.val]
     if not known:
         return "", ""
     value, log = max(known, key=lambda pair: pair[0])
     posterior = log.progress.posterior if log.progress else None
-    return f"{value:.4f}", str(posterior.d_opt if posterior else log.config["depth"])
+    return f"{value:.4f}", str(posterior.d_opt if posterior else log.depth)
 
 
-def _state(unit: UnitRun) -> str:
+def _state(unit: RunningUnit) -> str:
     if unit.result:
         return "complete"
     if unit.failure:

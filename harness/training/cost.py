@@ -1,4 +1,4 @@
-"""What a trial costs: a ledger of phases that adds up to the time its devices were held, and a count of the work."""
+"""What a trial costs: phases that add up to the time its devices were held, and a count of the work."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ from harness.spaces import PosteriorSettings, UniformPrior
 from harness.training.networks import build_network
 
 
-class Ledger:
+class PhaseTimer:
     """Times phases; the time between them is `other`. Held time comes from one outer timer, not from the phases.
 
     A resumed trial starts from what its checkpoint had paid (`before`); the work between that checkpoint and the
@@ -39,7 +39,7 @@ class Ledger:
             self._phases[name] += self._clock() - began
 
     def charge(self, name: str, seconds: float) -> None:
-        """Time that passed before this ledger existed, such as the import of torch in a fresh worker."""
+        """Time that passed before this timer existed, such as the import of torch in a fresh worker."""
         self._phases[name] += seconds
         self._held_before += seconds
 

@@ -19,7 +19,7 @@ from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, Sto
 from harness.seeds import torch_generator
 from harness.spaces import PosteriorSettings
 from harness.training import cost as cost_of
-from harness.training.cost import Ledger
+from harness.training.cost import PhaseTimer
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
 
@@ -47,7 +47,7 @@ def run_trial(
     device: torch.device | None = None,
     devices_held: float = 1.0,
     resume_from: Path | None = None,
-    ledger: Ledger | None = None,
+    timer: PhaseTimer | None = None,
 ) -> Trained:
     """Trains one network on `data` and returns it with its cost. Deterministic in (config, data, machine).
 
@@ -58,44 +58,44 @@ def run_trial(
     device = device or torch.device("cpu")
     settings.check_device(device.type == "cuda")
     checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
-    if ledger is None:
-        ledger = Ledger(device, before=_cost_in(checkpoint) if checkpoint else None)
+    if timer is None:
+        timer = PhaseTimer(device, before=_cost_in(checkpoint) if checkpoint else None)
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # a worker's trials share the device's counter
 
-    with ledger.phase("data"):
+    with timer.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
-    with ledger.phase("startup"):
+    with timer.phase("startup"):
         trial = _Trial.start(config, data, device)
         if checkpoint:
             trial.restore(checkpoint)
 
     def progress(stop_reason: StopReason | None, error: str | None = None) -> Progress:
-        return trial.progress(data, ledger, devices_held, stop_reason, error)
+        return trial.progress(data, timer, devices_held, stop_reason, error)
 
     stop_reason: StopReason | None = trial.stop_reason()
     if checkpoint and stop_reason is None:  # whoever was to hear this epoch's report may have died before it did
-        report(progress(None), lambda path: trial.save(path, data, ledger))
+        report(progress(None), lambda path: trial.save(path, data, timer))
     try:
         while stop_reason is None:
             trial.epoch += 1
-            with ledger.phase("train"):
+            with timer.phase("train"):
                 trial.train_epoch(rows, train_rows, data.n_train)
                 stop_reason = trial.stop_reason()
             if trial.epoch % settings.eval_every == 0 or stop_reason:
-                with ledger.phase("validate"):
+                with timer.phase("validate"):
                     trial.validate(rows, val_rows)
                     stop_reason = trial.stop_reason()
             if trial.epoch % settings.report_every == 0 and stop_reason is None:
-                with ledger.phase("checkpoint"):
-                    report(progress(None), lambda path: trial.save(path, data, ledger))
-        with ledger.phase("validate"):
+                with timer.phase("checkpoint"):
+                    report(progress(None), lambda path: trial.save(path, data, timer))
+        with timer.phase("validate"):
             trial.keep_best(rows, val_rows)
         last = progress(stop_reason)
     except TrialFailed as failure:
         last = progress("failed", error=str(failure))
-    report(last, lambda path: trial.save(path, data, ledger))
+    report(last, lambda path: trial.save(path, data, timer))
     return Trained(last, trial.network.eval())
 
 
@@ -200,12 +200,12 @@ class _Trial:
     def progress(
         self,
         data: TrainingData,
-        ledger: Ledger,
+        timer: PhaseTimer,
         devices_held: float,
         stop_reason: StopReason | None,
         error: str | None,
     ) -> Progress:
-        cost = self.cost(data, ledger, devices_held)
+        cost = self.cost(data, timer, devices_held)
         failed = stop_reason == "failed"
         point = None
         if self.val and not failed:
@@ -232,16 +232,16 @@ class _Trial:
             error=error,
         )
 
-    def cost(self, data: TrainingData, ledger: Ledger, devices_held: float) -> Cost:
+    def cost(self, data: TrainingData, timer: PhaseTimer, devices_held: float) -> Cost:
         config, samples = self.config, self.epoch * data.n_train
         shapes = (config, data.sample_shape, data.n_classes)
         flop = samples * cost_of.flop_per_sample(*shapes, train=True)
         flop += self.val_samples * cost_of.flop_per_sample(*shapes, train=False)
-        held = ledger.held_seconds
+        held = timer.held_seconds
         return Cost(
             held_seconds=held,
             devices=devices_held,
-            phases=ledger.phases(held),
+            phases=timer.phases(held),
             tflop=flop / 1e12,
             epochs=self.epoch,
             samples=samples,
@@ -264,7 +264,7 @@ class _Trial:
         late = [depth for epoch, depth in self.depths if epoch > 0.75 * self.epoch]
         return len({*before[-1:], *late}) > 1 if self.depths else None
 
-    def save(self, path: Path, data: TrainingData, ledger: Ledger) -> None:
+    def save(self, path: Path, data: TrainingData, timer: PhaseTimer) -> None:
         """A checkpoint of tensors and plain values, readable with `weights_only=True`."""
         best = self.best
         torch.save(
@@ -280,7 +280,7 @@ class _Trial:
                 "val": self.val and self.val.model_dump(),
                 "val_samples": self.val_samples,
                 "depths": self.depths,
-                "cost": self.cost(data, ledger, devices_held=1.0).model_dump_json(),
+                "cost": self.cost(data, timer, devices_held=1.0).model_dump_json(),
             },
             path,
         )

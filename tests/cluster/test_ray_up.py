@@ -1,6 +1,5 @@
 """`ray up` for real, on three simulated hosts: token, job, a host lost in mid-run, tear-down."""
 
-import json
 import os
 import shlex
 import shutil
@@ -94,11 +93,11 @@ def hosts_in_the_middle(results: Path, checkpoints: Path) -> set[str]:
     for method in METHODS:
         hosts: dict[str, str] = {}
         for event in ledger(results, method):
-            payload = event.get("payload", {})
-            if "facts" in payload:
-                hosts[event["trial"]] = payload["facts"]["host"]
-            elif "progress" in payload:
-                far_from_its_end = json.loads(payload["progress"])["epoch"] < 0.9 * EPOCHS
+            report = event.get("report", {})
+            if report.get("facts"):
+                hosts[event["trial"]] = report["facts"]["host"]
+            elif report.get("progress"):
+                far_from_its_end = report["progress"]["epoch"] < 0.9 * EPOCHS
                 if far_from_its_end and list(checkpoints.glob(f"quickstart/{method}/seed-0/*/{event['trial']}.pt")):
                     found.add(hosts[event["trial"]])
                 else:

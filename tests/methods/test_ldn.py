@@ -11,7 +11,7 @@ from harness.data.on_device import on_device
 from harness.methods.ldn import LearntDepthNet
 from harness.models import FixedDepthNet
 from harness.models.one_shot import log_probs_of
-from harness.records import TrialConfig
+from harness.records import FIXED_DEPTH, TrialConfig
 from harness.training.evaluate import exact_posterior
 from harness.training.final import posterior_gap
 from harness.training.networks import build_network
@@ -137,9 +137,8 @@ def test_objective_is_the_formula() -> None:
 def _fixed_depth_twin(learnt: LearntDepthNet, trial: TrialConfig, depth: int) -> FixedDepthNet:
     """A stand-alone network of `depth` blocks that is given the learnt-depth network's weights by name."""
     data = data_for(trial)
-    twin = build_network(
-        trial.model_copy(update={"kind": "ddn", "depth": depth}), data.sample_shape, data.n_classes
-    ).eval()
+    fixed = trial.model_copy(update={"kind": FIXED_DEPTH, "depth": depth})
+    twin = build_network(fixed, data.sample_shape, data.n_classes).eval()
     assert isinstance(twin, FixedDepthNet)
     source = learnt.state_dict()
     for name, tensor in twin.state_dict().items():

@@ -24,7 +24,7 @@ class Ends(SearchMethod):
 
     def plan(self, space, budget, seed):
         ends = [space.depth.values[self.skip], space.depth.values[-1]]
-        return SearchPlan({"kind": "ddn", "depth": tune.grid_search(ends)}, BasicVariantGenerator(random_state=seed))
+        return SearchPlan({"depth": tune.grid_search(ends)}, BasicVariantGenerator(random_state=seed))
 """
 
 

@@ -13,7 +13,7 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from harness.methods import known_methods, load_method
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.records import TrialRecord
-from harness.running.conformance import Check, check_method
+from harness.running.conformance import RuleCheck, check_method
 from harness.spaces import Budget, SearchSpace
 from tests.rehearsed import small_space
 
@@ -42,7 +42,7 @@ class Good(SearchMethod):
 
     @staticmethod
     def grid(depths: Sequence[Any], **more: Any) -> SearchPlan:
-        settings = {"kind": "ddn", "depth": tune.grid_search(list(depths)), **more}
+        settings = {"depth": tune.grid_search(list(depths)), **more}
         return SearchPlan(settings, BasicVariantGenerator(random_state=0))
 
 
@@ -100,7 +100,7 @@ class _Greedy(BasicVariantGenerator):
 
 class MoreThanPlanned(Good):
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-        settings = {"kind": "ddn", "depth": tune.grid_search([1, 2])}
+        settings = {"depth": tune.grid_search([1, 2])}
         return SearchPlan(settings, _Greedy(random_state=seed))
 
 
@@ -126,7 +126,7 @@ class _Forgetful(Searcher):
 
 class CannotContinue(Good):
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-        return SearchPlan({"kind": "ddn"}, _Forgetful(space.depth.values), num_samples=3)
+        return SearchPlan({}, _Forgetful(space.depth.values), num_samples=3)
 
 
 class SelectsACopy(Good):
@@ -194,4 +194,4 @@ def test_a_plan_that_starts_ray_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     state = itertools.chain([False], itertools.repeat(True))
     monkeypatch.setattr("harness.running.conformance.ray.is_initialized", lambda: next(state))
     [check] = [check for check in check_method("mine", Good(), small_space()) if "Ray" in check.name]
-    assert check == Check("plan is quick and starts no Ray", False, "plan started Ray")
+    assert check == RuleCheck("plan is quick and starts no Ray", False, "plan started Ray")

@@ -4,56 +4,61 @@ from typing import Any
 
 import pytest
 
-from harness.records import Cost, TrialConfig, TrialRecord
-from harness.running.ledger import TrialLog
+from harness.records import FIXED_DEPTH, Cost, TrialConfig, TrialRecord
+from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Status, TrialEvent, TrialLog
+from harness.running.messages import Facts, Report, TrainTask
 from harness.running.rehearsal import MADE_UP, made_up_progress
 from tests.rehearsed import small_space
 
-CONFIG = {"kind": "ddn", "depth": 2, "task": "train", "trial": "t000"}
+CONFIG = TrialConfig.of(small_space(), FIXED_DEPTH, 2, 0)
+TASK = TrainTask(unit="u", trial="t000", config=CONFIG, may_be_stopped=False)
 
 
-def told(*events: tuple[float, str, dict[str, Any]]) -> TrialLog:
-    log = TrialLog("t000", CONFIG, suggested_at=0.0)
-    for time, event, values in events:
-        log.apply({"event": event, "time": time, "trial": "t000", **values})
+def told(*events: TrialEvent) -> TrialLog:
+    log = TrialLog("t000", TASK, suggested_at=0.0)
+    for event in events:
+        log.apply(event)
     return log
 
 
-def start(time: float) -> tuple[float, str, dict[str, Any]]:
-    return time, "start", {}
+def start(time: float) -> Started:
+    return Started(time=time, trial="t000", coresident=1)
 
 
-def facts(
-    time: float, resumed: Cost | None = None, worker_start: tuple[float, float] = (0.0, 0.0)
-) -> tuple[float, str, dict[str, Any]]:
-    values = {
-        "worker_start": worker_start,
-        "resumed_from": (resumed or Cost()).model_dump_json(),
-        "split_hash": "s",
-        "environment": MADE_UP.model_dump(),
-    }
-    return time, "report", {"payload": {"facts": values}}
+def facts(time: float, resumed: Cost | None = None, worker_start: tuple[float, float] = (0.0, 0.0)) -> Reported:
+    said = Facts(
+        host="h",
+        worker_start=worker_start,
+        resumed_from=resumed or Cost(),
+        config_hash=CONFIG.hash,
+        split_hash="s",
+        n_train=1,
+        n_val=1,
+        environment=MADE_UP,
+    )
+    return Reported(time=time, trial="t000", report=Report(facts=said), coresident=1)
 
 
-def report(time: float, epoch: int, cost: Cost, **more: Any) -> tuple[float, str, dict[str, Any]]:
-    progress = made_up_progress("ddn", 2, epoch, -1.0 / epoch, **more).model_copy(update={"cost": cost})
-    return time, "report", {"payload": {"progress": progress.model_dump_json()}}
+def report(time: float, epoch: int, cost: Cost, **more: Any) -> Reported:
+    progress = made_up_progress(False, 2, epoch, -1.0 / epoch, **more).model_copy(update={"cost": cost})
+    return Reported(time=time, trial="t000", report=Report(progress=progress), coresident=1)
 
 
 def worked(held: float, epochs: int, **phases: float) -> Cost:
     return Cost(held_seconds=held, epochs=epochs, phases=phases)
 
 
-def died(time: float) -> tuple[float, str, dict[str, Any]]:
-    return time, "died", {}
+def died(time: float) -> Died:
+    return Died(time=time, trial="t000")
 
 
-def end(time: float, status: str = "finished") -> tuple[float, str, dict[str, Any]]:
-    return time, "end", {"status": status, "error": "it crashed" if status == "failed" else None}
+def end(time: float, status: Status = "finished", error: str | None = "it crashed") -> Ended:
+    said = error if status == "failed" else None
+    return Ended(time=time, trial="t000", status=status, error=said, driver_seconds=0.0)
 
 
 def record(log: TrialLog, devices: float = 1.0) -> TrialRecord:
-    made = log.record(TrialConfig.of(small_space(), "ddn", 2, 0), devices)
+    made = log.record(devices)
     assert sum(made.cost.phases.values()) == pytest.approx(made.cost.held_seconds)
     assert sum(attempt.held_seconds for attempt in made.attempts) == pytest.approx(made.cost.held_seconds)
     return made
@@ -89,7 +94,7 @@ def test_a_dead_worker_loses_what_its_checkpoint_did_not_hold() -> None:
     assert made.cost.epochs == 50
 
 
-def test_an_attempt_that_dies_without_a_word_is_lost_and_takes_nothing_with_it() -> None:
+def test_an_attempt_that_dies_before_reporting_is_lost_and_takes_nothing_with_it() -> None:
     checkpoint = worked(held=4.0, epochs=20, train=4.0)
     final = worked(held=9.0, epochs=50, train=9.0)
     made = record(
@@ -124,11 +129,11 @@ def test_a_crash_before_the_first_report_is_all_lost() -> None:
 
 def test_a_failed_loss_is_paid_for_but_not_lost() -> None:
     cost = worked(held=5.0, epochs=7, train=5.0)
-    failed = made_up_progress("ddn", 2, 7, -1.0, "failed").model_copy(
+    failed = made_up_progress(False, 2, 7, -1.0, "failed").model_copy(
         update={"cost": cost, "val": None, "point": None, "error": "the training objective became nan"}
     )
-    reported = (5.0, "report", {"payload": {"progress": failed.model_dump_json()}})
-    made = record(told(start(0), facts(0), reported, (5.0, "end", {"status": "failed"})))
+    reported = Reported(time=5.0, trial="t000", report=Report(progress=failed), coresident=1)
+    made = record(told(start(0), facts(0), reported, end(5, "failed", error=None)))
     assert (made.status, made.cost.phases["train"], made.cost.phases["lost"]) == ("failed", 5.0, 0.0)
     assert "nan" in (made.error or "")
 
@@ -138,7 +143,7 @@ def test_a_killed_driver_leaves_an_unknown_tail() -> None:
     made = record(
         told(
             *(start(0), facts(0), report(3, 10, checkpoint), report(6, 20, worked(6.0, 20, train=6.0))),
-            (1000, "interrupted", {}),
+            Interrupted(time=1000, trial="t000"),
             *(start(1001), facts(1001, checkpoint), report(1009, 50, worked(11.0, 50, train=11.0), stop_reason="cap")),
             end(1009),
         )

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import ray
 
 from benchmarks.made_up import report_at_once
 from harness.running import runner
-from harness.spaces import SearchSpace
+from harness.running.messages import received_task
 from tests.running.results import local_ray, searches
 
 WORKERS, SHORT = 4, 10
@@ -23,12 +23,12 @@ def four_workers() -> Iterator[None]:
         yield
 
 
-def short_trial(config: dict[str, Any], spaces: Mapping[str, SearchSpace], data_dir: str, **_: Any) -> None:
+def short_trial(config: dict[str, Any], data_dir: str, **_: Any) -> None:
     """The first ten take no time; the others wait until every worker has had a trial, so that the queue lasts."""
     (Path(data_dir) / str(os.getpid())).touch()
-    while config["depth"] >= SHORT and len(list(Path(data_dir).iterdir())) < WORKERS:
+    while received_task(config).config.depth >= SHORT and len(list(Path(data_dir).iterdir())) < WORKERS:
         time.sleep(0.05)
-    report_at_once(config, spaces)
+    report_at_once(config)
 
 
 @pytest.mark.slow

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
+from harness.running.ledger import Died, Started
 from harness.running.rehearsal import _experiment
 from harness.running.side_by_side import SharedSearch, SideBySide
-from harness.running.unit import UnitRun
+from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
 
 
-def together(units: list[UnitRun], tmp_path: Path, slots: int = 2, queue: int = 0, **more: Any) -> SideBySide:
+def together(units: list[RunningUnit], tmp_path: Path, slots: int = 2, queue: int = 0, **more: Any) -> SideBySide:
     """Units ready to be asked."""
     made = SideBySide(
         units,
@@ -60,15 +61,16 @@ def test_the_cost_limit_is_for_all_units_and_counts_units_of_earlier_runs(tmp_pa
     made = together(units, tmp_path, max_cost=10.0, cost_before=9.0)
     assert handed_out(made) == ["ldn/seed-0", "grid/seed-0"]
     for unit in units:
-        unit.on_event("start", "t000", coresident=2)
-        unit.on_event("died", "t000", time=unit.logs["t000"].attempts[0].started_at + 0.6)
+        log = unit.logs["t000"]
+        log.apply(Started(trial="t000", coresident=2))
+        log.apply(Died(trial="t000", time=log.attempts[0].started_at + 0.6))
     assert made.device_seconds == pytest.approx(9.0 + 2 * 0.6)
     assert handed_out(made) == []
     assert all(unit.capped for unit in units)
 
 
 def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> None:
-    def finish(unit: UnitRun) -> None:
+    def finish(unit: RunningUnit) -> None:
         if unit.plan.method == "ldn":
             raise OSError("no space left on device")
         unit.complete()

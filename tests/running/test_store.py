@@ -7,6 +7,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.records import UnitPlan
+from harness.running.ledger import Ended, Started
 from harness.running.store import UnitFolder, read_units, write_atomically
 from tests.rehearsed import make_unit, run, small_space
 
@@ -39,26 +40,26 @@ def test_bytes_and_text_arrive_as_they_are(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_left_out_and_the_next_one_stands_by_itself(tmp_path: Path) -> None:
     folder, _ = folder_and_plan(tmp_path)
-    folder.append("start", trial="t000")
+    folder.append(Started(trial="t000", coresident=1))
     with (folder.path / "ledger.jsonl").open("a") as file:
         file.write('{"event": "report", "tri')
-    assert [event["event"] for event in folder.events()] == ["start"]
+    assert [event.event for event in folder.events()] == ["start"]
     folder.mend()
     folder.mend()  # harmless where nothing is torn
-    folder.append("end", trial="t000")
-    assert [event["event"] for event in folder.events()] == ["start", "end"]
+    folder.append(Ended(trial="t000", status="finished", driver_seconds=0.0))
+    assert [event.event for event in folder.events()] == ["start", "end"]
 
 
 def test_a_number_that_json_does_not_know_is_not_written(tmp_path: Path) -> None:
     folder, _ = folder_and_plan(tmp_path)
-    with pytest.raises(ValueError, match="JSON"):
-        folder.append("report", value=float("nan"))
+    with pytest.raises(ValueError, match="finite"):
+        folder.append(Ended(trial="t000", status="finished", driver_seconds=float("nan")))
     assert list(folder.events()) == []
 
 
 def test_the_same_plan_continues_and_another_is_refused_with_the_difference(tmp_path: Path) -> None:
     folder, plan = folder_and_plan(tmp_path)
-    folder.append("start", trial="t000")
+    folder.append(Started(trial="t000", coresident=1))
     folder.claim(plan, fresh=False)
     assert len(list(folder.events())) == 1
     other = plan.model_copy(update={"space": small_space(network={"kind": "fc", "width": 5}), "concurrency": 1})
@@ -79,7 +80,7 @@ def test_margins_and_description_do_not_make_it_another_search(tmp_path: Path) -
 def test_fresh_moves_aside_and_deletes_nothing(tmp_path: Path) -> None:
     folder, plan = folder_and_plan(tmp_path)
     for number in range(3):  # within one second, so that the names would collide
-        folder.append("start", trial=f"run {number}")
+        folder.append(Started(trial=f"run {number}", coresident=1))
         folder.claim(plan, fresh=True)
         assert list(folder.events()) == []
     moved = sorted(folder.path.parent.glob("seed-0.moved-*"))
@@ -91,7 +92,7 @@ def test_fresh_moves_aside_and_deletes_nothing(tmp_path: Path) -> None:
 def test_a_damaged_plan_is_one_sentence(tmp_path: Path) -> None:
     folder, plan = folder_and_plan(tmp_path)
     (folder.path / "plan.json").write_text('{"space": 1}')
-    with pytest.raises(UserError, match=r"plan\.json is damaged or from another version"):
+    with pytest.raises(UserError, match=r"plan\.json is damaged, or was written by another version"):
         folder.claim(plan, fresh=False)
 
 

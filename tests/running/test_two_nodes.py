@@ -41,7 +41,9 @@ def test_a_lost_node_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
 
     def lose_it() -> None:
         def both_train() -> bool:
-            reporting = {event["trial"] for event in ledger(tmp_path, "grid") if "progress" in event.get("payload", {})}
+            reporting = {
+                event["trial"] for event in ledger(tmp_path, "grid") if event.get("report", {}).get("progress")
+            }
             ended = {event["trial"] for event in ledger(tmp_path, "grid") if event["event"] == "end"}
             return len(reporting - ended) == 2
 

@@ -12,7 +12,10 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.running.ledger import Answered
+from harness.running.messages import FinalTask, RefitTask, received_task
 from harness.running.rehearsal import rehearse, unimodal
+from harness.running.unit import RunningUnit
 from harness.spaces import Budget, SearchSpace
 from tests.rehearsed import depths, events, make_unit, run, small_space
 
@@ -46,7 +49,19 @@ class Script(SearchMethod):
                 raise ZeroDivisionError("the method's own mistake")
 
             setattr(searcher if hasattr(Scripted, self.crash) else scheduler, self.crash, crash)
-        return SearchPlan({"kind": "ddn"}, searcher, scheduler, num_samples=len(self.depths))
+        return SearchPlan({}, searcher, scheduler, num_samples=len(self.depths))
+
+
+def choice(unit: RunningUnit) -> tuple[str, int]:
+    assert unit.choice is not None
+    return unit.choice.chosen, unit.choice.d_opt
+
+
+def others(unit: RunningUnit) -> list[tuple[str, int]]:
+    """The trials that the final evaluation is told of."""
+    task = unit.logs["final"].task
+    assert isinstance(task, FinalTask)
+    return list(task.others)
 
 
 def told(unit: Any) -> list[Any]:
@@ -75,14 +90,14 @@ def test_a_depth_proposed_again_while_it_trains_is_trained_again(tmp_path: Path)
 
 def test_a_stopped_trial_answers_nothing(tmp_path: Path) -> None:
     unit = run(tmp_path, "optuna_asha:reduction_factor=2", concurrency=1)
-    answering = [event["by"] for event in unit.folder.events() if event["event"] == "answered"]
+    answering = [event.by for event in unit.folder.events() if isinstance(event, Answered)]
     assert all(unit.logs[name].status == "finished" for name in answering)
 
 
 def test_numpy_depths_are_taken_and_arrive_as_numbers(tmp_path: Path) -> None:
     class NumPy(Script):
         def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-            return SearchPlan({"kind": "ddn"}, Scripted([np.int64(3), np.int32(1)]), num_samples=2)
+            return SearchPlan({}, Scripted([np.int64(3), np.int32(1)]), num_samples=2)
 
     unit = run(tmp_path, NumPy(depths=()))
     assert unit.failure is None and unit.result is not None
@@ -92,7 +107,7 @@ def test_numpy_depths_are_taken_and_arrive_as_numbers(tmp_path: Path) -> None:
 def test_a_searcher_that_falls_silent_while_nothing_runs_has_finished(tmp_path: Path) -> None:
     class Short(Script):
         def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-            return SearchPlan({"kind": "ddn"}, Scripted([1, 2]), num_samples=9)
+            return SearchPlan({}, Scripted([1, 2]), num_samples=9)
 
     unit = run(tmp_path, Short(depths=()))
     assert unit.result is not None and unit.result.trials == 2
@@ -119,9 +134,9 @@ def test_units_planned_in_the_same_moment_share_no_trial_ids(tmp_path: Path, mon
 
 
 def test_the_best_validation_value_is_chosen_and_the_smaller_depth_of_a_tie(tmp_path: Path) -> None:
-    assert run(tmp_path / "best", "grid", value=unimodal).choice_made == ("t005", 5)
+    assert choice(run(tmp_path / "best", "grid", value=unimodal)) == ("t005", 5)
     tied = run(tmp_path / "tied", "grid", value=lambda depth, epoch: -0.5 - 1e-5 * abs(depth - 5))
-    assert tied.choice_made == ("t000", 0)
+    assert choice(tied) == ("t000", 0)
 
 
 def test_the_choice_is_on_disk_before_the_test_set_is_opened(tmp_path: Path) -> None:
@@ -132,8 +147,8 @@ def test_the_choice_is_on_disk_before_the_test_set_is_opened(tmp_path: Path) -> 
 def test_the_final_evaluation_is_told_of_every_finished_depth(tmp_path: Path) -> None:
     unit = run(tmp_path, "asha:reduction_factor=2", concurrency=1)
     finished = [(record.trial_id, record.depth) for record in unit.records() if record.status == "finished"]
-    assert sorted(unit.logs["final"].config["others"]) == sorted(finished)
-    assert run(tmp_path, "ldn").logs["final"].config["others"] == []
+    assert sorted(others(unit)) == sorted(finished)
+    assert others(run(tmp_path, "ldn")) == []
 
 
 def test_a_refit_comes_between_choice_and_final_evaluation_and_costs_apart(tmp_path: Path) -> None:
@@ -141,8 +156,8 @@ def test_a_refit_comes_between_choice_and_final_evaluation_and_costs_apart(tmp_p
     assert unit.result is not None and without.result is not None
     order = [name for event, name in events(unit) if event == "start"]
     assert order[-2:] == ["refit", "final"]
-    refit = unit.logs["refit"].config
-    assert (refit["depth"], refit["epochs"], refit["may_be_stopped"]) == (5, 50, False)
+    refit = unit.logs["refit"].task
+    assert isinstance(refit, RefitTask) and (refit.config.depth, refit.epochs) == (5, 50)
     assert unit.result.trials == without.result.trials == 7
     assert unit.result.cost.epochs == without.result.cost.epochs
 
@@ -206,7 +221,7 @@ def test_a_ledger_that_the_method_cannot_repeat_is_refused(tmp_path: Path) -> No
 def test_when_every_trial_failed_the_unit_fails_with_a_sentence(tmp_path: Path) -> None:
     unit = make_unit(tmp_path, "ldn")
     rehearse([unit], max_steps=3)
-    unit.on_end(next(iter(unit.live)), "failed", "Boom")
+    unit.on_error(next(iter(unit.live)), "Boom")
     again = make_unit(tmp_path, "ldn")
     rehearse([again])
     assert "no trial is left to choose from: all 1 failed" in (again.failure or "")
@@ -273,8 +288,7 @@ def test_a_crash_is_replayed_as_a_crash(tmp_path: Path) -> None:
     unit = make_unit(tmp_path, Script(depths=(3, 4)))
     rehearse([unit], max_steps=4)
     [trial_id] = unit.live
-    unit.on_complete(trial_id, None, error=True)
-    unit.on_end(trial_id, "failed", "the worker was out of memory")
+    unit.on_error(trial_id, "the worker was out of memory")
     again = run(tmp_path, Script(depths=(3, 4)))
     assert told(again)[:4] == told(unit)
     assert told(unit)[-1] == ("complete", None, True)
@@ -287,9 +301,9 @@ def test_a_failed_final_evaluation_is_tried_again_by_the_next_run(tmp_path: Path
     unit = make_unit(tmp_path, "ldn")
     rehearse([unit], max_steps=steps - 2)
     trial = unit.next_trial()
-    assert trial is not None and trial.config["task"] == "final"
-    unit.on_event("start", "final")
-    unit.on_end(trial.trial_id, "failed", "Boom\nthe disk was full")
+    assert trial is not None and isinstance(received_task(trial.config), FinalTask)
+    unit.on_start(trial.trial_id, coresident=1)
+    unit.on_error(trial.trial_id, "Boom\nthe disk was full")
     assert "its final task failed" in (unit.failure or "")
     again = run(tmp_path, "ldn")
     assert again.result is not None
@@ -303,16 +317,16 @@ def test_a_scheduler_meets_an_open_trial_once(tmp_path: Path) -> None:
             self.added: list[str] = []
 
         def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-            self.added.append(trial.config["trial"])
+            self.added.append(received_task(trial.config).trial)
 
     class Counted(Script):
         def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-            return SearchPlan({"kind": "ddn"}, Scripted(self.depths), Counting(), num_samples=2)
+            return SearchPlan({}, Scripted(self.depths), Counting(), num_samples=2)
 
     run(tmp_path, Counted(depths=(3, 4)), max_steps=3)
     unit = run(tmp_path, Counted(depths=(3, 4)))
-    assert isinstance(unit.scheduler, Counting)
-    assert unit.scheduler.added == ["t000", "t001"]
+    assert isinstance(unit.search._scheduler, Counting)
+    assert unit.search._scheduler.added == ["t000", "t001"]
 
 
 def test_a_fresh_unit_does_not_find_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
@@ -329,7 +343,7 @@ def test_a_fresh_unit_does_not_find_the_checkpoints_of_the_one_before(tmp_path: 
 def test_a_plan_without_trials_is_refused(tmp_path: Path) -> None:
     class Nothing(SearchMethod):
         def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-            return SearchPlan({"kind": "ddn", "depth": tune.grid_search([])}, BasicVariantGenerator(random_state=seed))
+            return SearchPlan({"depth": tune.grid_search([])}, BasicVariantGenerator(random_state=seed))
 
     with pytest.raises(UserError, match="method mine plans no trial on small"):
         make_unit(tmp_path, Nothing())

@@ -11,9 +11,9 @@ from harness.methods import parse_methods
 from harness.methods.base import SearchMethod
 from harness.models import FixedDepthNet
 from harness.records import Progress, SearchResult, TrialConfig, TrialRecord
+from harness.running.messages import checkpoint_key
 from harness.running.runner import RunOptions, make_units
-from harness.running.unit import UnitRun
-from harness.running.worker import checkpoint_key
+from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
 from harness.studies.definition import Study
 from harness.studies.results import StudyResults, read_results
@@ -58,7 +58,7 @@ def _saver(store: CheckpointStore, key: str, depth: int) -> Callable[[Progress, 
     return report
 
 
-def _complete(unit: UnitRun, configs: list[TrialConfig], trained: list[Trained], data: TrainingData) -> None:
+def _complete(unit: RunningUnit, configs: list[TrialConfig], trained: list[Trained], data: TrainingData) -> None:
     trials = tuple(
         TrialRecord.of(f"t{config.depth}", config, data.split_hash, each.progress, environment(CPU))
         for config, each in zip(configs, trained, strict=True)

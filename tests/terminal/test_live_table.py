@@ -8,16 +8,16 @@ from rich.console import Console
 
 from harness.running.rehearsal import rehearse, unimodal
 from harness.running.side_by_side import SideBySide
-from harness.running.unit import UnitRun
+from harness.running.unit import RunningUnit
 from harness.terminal.live_table import live_table, table
 from tests.rehearsed import make_unit, run
 
 
-def together(*units: UnitRun) -> SideBySide:
+def together(*units: RunningUnit) -> SideBySide:
     return SideBySide(units, 2, 0, None, None, lambda unit: None)
 
 
-def drawn(*units: UnitRun) -> str:
+def drawn(*units: RunningUnit) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(table(together(*units), time.monotonic() - 10))
     assert isinstance(console.file, io.StringIO)

@@ -3,7 +3,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness.records import PHASES, Cost, TrialConfig
-from harness.training.cost import Ledger, flop_per_sample, total
+from harness.training.cost import PhaseTimer, flop_per_sample, total
 from harness.training.networks import build_network
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, images, spirals
@@ -23,13 +23,13 @@ class FakeClock:
 
 def test_phases_sum_to_held_time() -> None:
     clock = FakeClock()
-    ledger = Ledger(CPU, clock=clock)
+    timer = PhaseTimer(CPU, clock=clock)
     for name, seconds, idle in (("data", 1.0, 0.25), ("train", 5.0, 0.0), ("validate", 2.0, 0.5), ("train", 3.0, 0.0)):
-        with ledger.phase(name):
+        with timer.phase(name):
             clock.now += seconds
         clock.now += idle
-    assert ledger.held_seconds == 11.75
-    phases = ledger.phases(ledger.held_seconds)
+    assert timer.held_seconds == 11.75
+    phases = timer.phases(timer.held_seconds)
     assert phases == {
         "startup": 0.0,
         "data": 1.0,
@@ -44,33 +44,33 @@ def test_phases_sum_to_held_time() -> None:
 
 def test_a_phase_that_raises_is_charged() -> None:
     clock = FakeClock()
-    ledger = Ledger(CPU, clock=clock)
-    with pytest.raises(KeyError), ledger.phase("train"):
+    timer = PhaseTimer(CPU, clock=clock)
+    with pytest.raises(KeyError), timer.phase("train"):
         clock.now += 4.0
         raise KeyError
-    assert ledger.phases(ledger.held_seconds)["train"] == 4.0
+    assert timer.phases(timer.held_seconds)["train"] == 4.0
 
 
-def test_a_resumed_ledger_goes_on_from_what_was_paid() -> None:
+def test_a_resumed_timer_goes_on_from_what_was_paid() -> None:
     clock = FakeClock()
     paid = Cost(held_seconds=10.0, phases={"train": 7.0, "startup": 1.0, "lost": 0.5, "other": 1.5})
-    ledger = Ledger(CPU, before=paid, clock=clock)
-    with ledger.phase("train"):
+    timer = PhaseTimer(CPU, before=paid, clock=clock)
+    with timer.phase("train"):
         clock.now += 2.0
     clock.now += 1.0
-    assert ledger.held_seconds == 13.0
-    phases = ledger.phases(ledger.held_seconds)
+    assert timer.held_seconds == 13.0
+    phases = timer.phases(timer.held_seconds)
     assert (phases["train"], phases["startup"], phases["lost"], phases["other"]) == (9.0, 1.0, 0.5, 2.5)
     assert sum(phases.values()) == 13.0
 
 
-def test_time_before_the_ledger_is_held_time_too() -> None:
+def test_time_before_the_timer_is_held_time_too() -> None:
     clock = FakeClock()
-    ledger = Ledger(CPU, clock=clock)
-    ledger.charge("startup", 1.5)
+    timer = PhaseTimer(CPU, clock=clock)
+    timer.charge("startup", 1.5)
     clock.now += 1.0
-    assert ledger.held_seconds == 2.5
-    assert ledger.phases(2.5) == {**dict.fromkeys(PHASES, 0.0), "startup": 1.5, "other": 1.0}
+    assert timer.held_seconds == 2.5
+    assert timer.phases(2.5) == {**dict.fromkeys(PHASES, 0.0), "startup": 1.5, "other": 1.0}
 
 
 def test_a_trials_phases_sum_to_its_held_time() -> None:
@@ -81,7 +81,7 @@ def test_a_trials_phases_sum_to_its_held_time() -> None:
         clock.now += 0.001
         return clock.now
 
-    cost = run_trial(trial, spirals(trial), ledger=Ledger(CPU, clock=ticking)).progress.cost
+    cost = run_trial(trial, spirals(trial), timer=PhaseTimer(CPU, clock=ticking)).progress.cost
     assert sum(cost.phases.values()) == pytest.approx(cost.held_seconds, rel=1e-9)
     assert all(cost.phases[phase] > 0 for phase in ("data", "startup", "train", "validate", "checkpoint", "other"))
 

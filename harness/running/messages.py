@@ -1,0 +1,114 @@
+"""What goes to a worker and what comes back, and where a trial's files lie.
+
+Tune hands dictionaries around. This is the only place that knows their keys.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from harness.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
+from harness.spaces import Frozen
+
+# --- what searchers and schedulers see of a report ------------------------------------------------------------------
+METRIC = "val_log_likelihood"  # to be maximised
+MODE = "max"
+TIME = "epoch"  # the fidelity
+FINISHED = "finished"  # true in a trial's last report; a report without it was followed by a scheduler's stop
+
+# --- what only this program sees ------------------------------------------------------------------------------------
+_TASK = "task"  # in the configuration of a Tune trial
+_PAYLOAD = "payload"  # in its reports
+
+
+class TrainTask(Frozen):
+    """One trial of a search."""
+
+    do: Literal["train"] = "train"
+    unit: str  # its key in the checkpoint store
+    trial: str
+    config: TrialConfig
+    may_be_stopped: bool  # by a scheduler
+
+
+class RefitTask(Frozen):
+    """The chosen network again, on train + validation, for the chosen trial's best epoch."""
+
+    do: Literal["refit"] = "refit"
+    unit: str
+    trial: Literal["refit"] = "refit"
+    config: TrialConfig
+    epochs: Count
+
+
+class FinalTask(Frozen):
+    """The final evaluation: opens the test set, after the choice is on disk."""
+
+    do: Literal["final"] = "final"
+    unit: str
+    trial: Literal["final"] = "final"
+    config: TrialConfig  # of the chosen trial
+    epochs: Count  # its best one
+    chosen: str
+    d_opt: Count
+    others: tuple[tuple[str, Count], ...]  # trials of other fixed depths, and their depths. Analysis only.
+    refit_d_opt: Count | None  # None: there was no refit
+
+
+Task = Annotated[TrainTask | RefitTask | FinalTask, Field(discriminator="do")]
+_TASKS: TypeAdapter[TrainTask | RefitTask | FinalTask] = TypeAdapter(Task)
+
+
+def to_worker(task: TrainTask | RefitTask | FinalTask) -> dict[str, Any]:
+    """The configuration of the Tune trial that carries a task."""
+    return {_TASK: task.model_dump_json()}
+
+
+def received_task(config: Mapping[str, Any]) -> TrainTask | RefitTask | FinalTask:
+    return _TASKS.validate_json(config[_TASK])
+
+
+class Facts(Frozen):
+    """What a worker says of an attempt before its first epoch, so that one that dies early has left it."""
+
+    host: str
+    worker_start: tuple[float, float]  # seconds before and after the worker was handed the trial; 0 if it was warm
+    resumed_from: Cost  # what the checkpoint had cost that it began with
+    config_hash: str
+    split_hash: str
+    n_train: Count
+    n_val: Count
+    environment: Environment
+
+
+class Report(Frozen):
+    """One message of a worker: the facts of an attempt, the progress of a trial, or the final evaluation."""
+
+    facts: Facts | None = None
+    progress: Progress | None = None
+    final: FinalEvaluation | None = None
+
+    def to_tune(self) -> dict[str, Any]:
+        result: dict[str, Any] = {_PAYLOAD: self.model_dump_json(), FINISHED: self.final is not None}
+        if self.facts:
+            result[TIME] = self.facts.resumed_from.epochs
+        return result | (seen_by_search(self.progress) if self.progress else {})
+
+
+def received_report(result: Mapping[str, Any]) -> Report:
+    return Report.model_validate_json(result[_PAYLOAD])
+
+
+def seen_by_search(progress: Progress) -> dict[str, Any]:
+    """What searchers and schedulers may base a decision on."""
+    metric = {METRIC: progress.val.log_likelihood} if progress.val else {}
+    return {TIME: progress.epoch, FINISHED: progress.stop_reason is not None, **metric}
+
+
+def checkpoint_key(unit: str, trial: str) -> str:
+    return f"{unit}/{trial}.pt"
+
+
+def model_key(unit: str) -> str:
+    return f"{unit}/model.pt"

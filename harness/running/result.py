@@ -1,0 +1,80 @@
+"""From what a unit's ledger says to its records: a function of the plan, the trials' logs and the choice."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.records import Refit, SearchResult, TrialRecord, UnitPlan
+from harness.running.ledger import Chosen, TrialLog
+from harness.running.messages import TrainTask
+from harness.training import cost as cost_of
+
+
+def search_trials(logs: Mapping[str, TrialLog]) -> list[TrialLog]:
+    """Those that were trained for the search, in the order of suggestion."""
+    return [log for log in logs.values() if isinstance(log.task, TrainTask) and log.answered_by is None]
+
+
+def proposals(logs: Mapping[str, TrialLog]) -> list[int]:
+    """Every depth that the method proposed, in order; those proposed again, whatever came of it, too."""
+    return [log.depth for log in logs.values() if isinstance(log.task, TrainTask)]
+
+
+def ended_records(plan: UnitPlan, logs: Mapping[str, TrialLog]) -> tuple[TrialRecord, ...]:
+    return tuple(log.record(plan.devices) for log in search_trials(logs) if log.status is not None)
+
+
+def search_result(
+    plan: UnitPlan,
+    logs: Mapping[str, TrialLog],
+    choice: Chosen,
+    records: Sequence[TrialRecord],
+    driver_seconds: float,
+    most_coresident: int,
+) -> SearchResult:
+    """The unit's result, once its final evaluation is in."""
+    chosen = next(record for record in records if record.trial_id == choice.chosen)
+    final, facts = logs["final"].final, logs[choice.chosen].facts
+    assert chosen.val is not None and final is not None and facts is not None
+    statuses = [record.status for record in records]
+    depths = proposals(logs)
+    return SearchResult(
+        space=plan.space.name,
+        method=plan.method,
+        options=plan.options,
+        seed=plan.seed,
+        plan_hash=plan.hash,
+        status="capped" if choice.capped else "complete",
+        chosen_trial=chosen.trial_id,
+        d_opt=choice.d_opt,
+        d_opt_in_range=choice.d_opt in plan.space.depth.values,
+        val=chosen.val,
+        final=final,
+        refit=_refit(plan, logs),
+        cost=cost_of.total([record.cost for record in records]),
+        worker_start_device_seconds=plan.devices
+        * sum(attempt.worker_start_seconds for record in records for attempt in record.attempts),
+        trials=len(records),
+        trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
+        duplicates=len(depths) - len(set(depths)),
+        wall_seconds=max(r.ended_at for r in records) - min(r.started_at for r in records),
+        driver_seconds=driver_seconds,
+        concurrency=plan.concurrency,
+        order_dependent=plan.facts.adaptive and plan.concurrency != 1,
+        cpus_per_trial=plan.cpus_per_trial,
+        gpus_per_trial=plan.gpus_per_trial,
+        most_coresident_trials=most_coresident,
+        labels_fit=facts.n_train,
+        labels_chosen_with=facts.n_val,
+    )
+
+
+def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog]) -> Refit | None:
+    log, final = logs.get("refit"), logs["final"].final
+    if not log or not log.progress or not final or not final.refit:
+        return None
+    return Refit(d_opt=handed_over_depth(log), test=final.refit, cost=log.cost(plan.devices))
+
+
+def handed_over_depth(log: TrialLog) -> int:
+    """The depth of the network that a trial would hand over, as far as it has come."""
+    posterior = log.progress.posterior if log.progress else None
+    return posterior.d_opt if posterior else log.depth

@@ -1,0 +1,106 @@
+"""A search: a method's searcher and scheduler behind ask and tell. Every driver goes through this object.
+
+The live run on Ray Tune, the continuation of a ledger and the rehearsal of `harness check` ask and tell the same
+things in the same order, so they cannot disagree about what a method would have done.
+"""
+
+import copy
+from typing import Any
+
+from ray.tune.experiment import Experiment, Trial
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import BasicVariantGenerator, Searcher
+from ray.tune.search.search_algorithm import SearchAlgorithm
+from ray.tune.search.search_generator import SearchGenerator
+
+from harness.methods.base import SearchPlan
+from harness.running.messages import METRIC, MODE
+
+GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
+
+
+class Search:
+    """One method on one seed. `ask` for a trial; `accept` or `answer` it; `tell` its reports, then its end."""
+
+    def __init__(self, plan: SearchPlan, experiment: Experiment) -> None:
+        self._scheduler = plan.scheduler
+        self._searcher = _as_algorithm(plan.search_alg, dict(plan.param_space))
+        self._searcher.add_configurations([_with_config(experiment, dict(plan.param_space), plan.num_samples)])
+
+    @property
+    def may_stop_trials(self) -> bool:
+        return self._scheduler is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """It will propose nothing more."""
+        return bool(self._searcher.is_finished())
+
+    def ask(self) -> Trial | None:
+        """A trial whose configuration is what the method chose; None: nothing now."""
+        return self._searcher.next_trial()
+
+    def accept(self, trial: Trial) -> None:
+        """It will be trained: the scheduler meets it."""
+        if self._scheduler:
+            self._scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
+
+    def answer(self, trial: Trial, result: dict[str, Any]) -> None:
+        """It is known already and will not be trained: the searcher gets the known result."""
+        self._searcher.on_trial_complete(trial.trial_id, result=result, error=False)
+
+    def tell(self, trial: Trial, result: dict[str, Any], controller: Any = None) -> str:
+        """A report; the scheduler's decision. As in Tune, the searcher does not hear of a report that led to a stop.
+
+        `controller` is Tune's own, where there is one: some schedulers look at it.
+        """
+        decision = GO_ON
+        if self._scheduler:
+            decision = self._scheduler.on_trial_result(controller, trial, result)
+        if decision != STOP:
+            self._searcher.on_trial_result(trial.trial_id, result)
+        return decision
+
+    def tell_end(self, trial: Trial, result: dict[str, Any] | None) -> None:
+        """Its last report, whatever ended it; None: it crashed."""
+        crashed = result is None
+        if self._scheduler and crashed:
+            self._scheduler.on_trial_error(None, trial)  # type: ignore[arg-type]
+        elif self._scheduler:
+            self._scheduler.on_trial_complete(None, trial, result)  # type: ignore[arg-type]
+        self._searcher.on_trial_complete(trial.trial_id, result=result, error=crashed)
+
+
+def one_trial(experiment: Experiment, config: dict[str, Any]) -> Trial:
+    """A trial that no method asked for: the refit, or the final evaluation."""
+    generator = SearchGenerator(_OneConfiguration())
+    generator.add_configurations([_with_config(experiment, config, num_samples=1)])
+    trial: Trial = generator.next_trial()
+    return trial
+
+
+def _with_config(experiment: Experiment, config: dict[str, Any], num_samples: int) -> Experiment:
+    own = copy.copy(experiment)
+    own.spec = {**experiment.spec, "config": config, "num_samples": num_samples}
+    return own
+
+
+class _OneConfiguration(Searcher):
+    """A searcher that adds nothing: the experiment's configuration is the trial's."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        pass
+
+
+def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str, Any]) -> SearchAlgorithm:
+    if isinstance(search_alg, Searcher):
+        # Searchers that were built with a space of their own refuse another one, and need none.
+        search_alg.set_search_properties(METRIC, MODE, param_space)
+        return SearchGenerator(search_alg)
+    if isinstance(search_alg, BasicVariantGenerator):
+        # Its ids begin with five digits of the clock: units planned in the same half millisecond would share them.
+        search_alg._uuid_prefix = f"{Trial.generate_id()}_"
+    return search_alg

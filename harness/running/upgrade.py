@@ -1,0 +1,18 @@
+"""Finished results of an earlier version, brought up to date when they are read. The only compatibility code."""
+
+from typing import Any
+
+from harness.methods import known_methods, load_method
+from harness.records import MethodFacts
+
+
+def upgraded_plan(plan: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 did not write down what is true of the method: our file of that name says it.
+
+    Of a user's own method nothing is known any more, so it gets the careful defaults.
+    """
+    if "version" in plan:
+        return plan
+    name = plan.get("method")
+    facts = load_method(str(name))[1].facts() if name in known_methods() else MethodFacts()
+    return {**plan, "facts": facts.model_dump(mode="json"), "version": 1}
