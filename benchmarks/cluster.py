@@ -84,7 +84,7 @@ def run_trials(folder: Path) -> None:
     from harness.methods import parse_methods
     from harness.running import runner
 
-    runner.run_task = hold
+    runner.run_task = hold  # type: ignore[assignment, attr-defined]
     space = load_space("quickstart", [f"depth.max={TRIALS - 1}", "training.max_epochs=20"])
     # CPUs are not what is short here; a node with more of them would start as many workers at once.
     share = 1 / GPUS_PER_NODE
@@ -106,7 +106,7 @@ def main() -> Iterator[str]:
     from harness.running import runner  # noqa: F401 - before Ray starts: it sets Ray's environment
 
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # it misses the result files that it was told not to write
-    node = {"num_cpus": 1, "num_gpus": GPUS_PER_NODE, "object_store_memory": 80 * 1024**2}
+    node: dict[str, Any] = {"num_cpus": 1, "num_gpus": GPUS_PER_NODE, "object_store_memory": 80 * 1024**2}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         for _ in range(NODES - 1):

@@ -1,5 +1,6 @@
 """Training speed: ratios of steps, epochs and forward passes, each pair timed alternately in one run."""
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ def step(space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Te
     config = TrialConfig.of(space, kind, depth, 0)
     network = build_network(config, tuple(x.shape[1:]), int(y.max()) + 1).train()
     if x.dim() == 4 and not x.is_contiguous():
-        network = network.to(memory_format=torch.channels_last)
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(network.parameters(), 0.1, 0.5, fused=True)
 
     def run() -> None:
@@ -84,7 +85,7 @@ def trial_over_bare_steps() -> list[str]:
             for _ in range(200):
                 bare()
 
-        trial, steps = alternately(lambda config=config: run_trial(config, data), bare_epochs, 5)
+        trial, steps = alternately(functools.partial(run_trial, config, data), bare_epochs, 5)
         lines.append(
             row(
                 f"spirals D = 20, run_trial's epoch over the bare step, {kind}", trial / 200, steps / 200, "goal ≤ 1.10"
@@ -121,7 +122,7 @@ def pruned_over_full(space: SearchSpace, x: torch.Tensor, depth: int) -> str:
     full = build_network(TrialConfig.of(space, "ldn", depth, 0), tuple(x.shape[1:]), 10).eval()
     assert isinstance(full, LearntDepthNet)
     if x.dim() == 4:
-        full = full.to(memory_format=torch.channels_last)
+        full = full.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     d_opt = depth // 2
     pruned, stem = full.pruned(d_opt).eval(), full.pruned(0).eval()
     with torch.inference_mode():

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -111,7 +112,7 @@ def ours(tracker: Tracker, unit: Unit) -> float:
 
 
 def rays(callback: MLflowLoggerCallback, record: TrialRecord) -> float:
-    tune_trial = TuneTrial(record)
+    tune_trial: Any = TuneTrial(record)
     began = time.perf_counter()
     callback.log_trial_start(tune_trial)
     for iteration, point in enumerate(record.curve, start=1):
@@ -125,6 +126,7 @@ def points_in(uri: str, metric: str) -> int:
     """What really arrived."""
     client = MlflowClient(uri, registry_uri=uri)
     experiment = client.get_experiment_by_name("benchmark")
+    assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     return sum(len(client.get_metric_history(run.info.run_id, metric)) for run in runs)
 

@@ -71,9 +71,9 @@ def used_network(config: TrialConfig, data: TrainingData) -> Any:
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 1:  # biases, scales and shifts
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
             elif "blocks" in name:
-                parameter *= 1.5
+                parameter.mul_(1.5)
         if isinstance(network, LearntDepthNet):
             network.posterior.logits.copy_(torch.randn(config.depth + 1, generator=generator))
     return network.eval()

@@ -78,8 +78,8 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240.0) ->
 def local_ray(**resources: int) -> Iterator[None]:
     """A Ray of the test's own, in this process."""
     temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
-    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
-    ray.init(_node_ip_address="127.0.0.1", _temp_dir=temp, **quiet, **resources)
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    ray.init(_node_ip_address="127.0.0.1", _temp_dir=temp, **(quiet | resources))
     try:
         yield
     finally:

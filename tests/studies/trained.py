@@ -65,6 +65,7 @@ def _complete(unit: RunningUnit, configs: list[TrialConfig], trained: list[Train
     )
     best = max(range(len(trials)), key=lambda index: trials[index].val.log_likelihood)  # type: ignore[union-attr]
     chosen = trials[best]
+    assert chosen.val is not None
     d_opt = chosen.posterior.d_opt if chosen.posterior else chosen.depth
     others = {c.depth: t.network for c, t in zip(configs, trained, strict=True) if isinstance(t.network, FixedDepthNet)}
     plan = unit.plan

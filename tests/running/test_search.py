@@ -1,0 +1,101 @@
+"""The one ask/tell object: every driver asks and tells a method the same things, and plans it once."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import Searcher
+
+from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
+from harness.running.rehearsal import rehearse
+from harness.spaces import Budget, SearchSpace
+from tests.rehearsed import make_unit, run
+
+
+class Recorder(Searcher):
+    """Writes down every call; asks for depths 2 and 4."""
+
+    def __init__(self, said: list[tuple[Any, ...]]) -> None:
+        super().__init__(metric=METRIC, mode=MODE)
+        self.said, self.left = said, [2, 4]
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        self.said.append(("suggest",))
+        return {"depth": self.left.pop(0)} if self.left else Searcher.FINISHED  # type: ignore[return-value]
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.said.append(("searcher", result[TIME], result[METRIC], result["training_iteration"]))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.said.append(("end", (result or {}).get(TIME), error))
+
+
+class Stopping(FIFOScheduler):
+    """Stops every trial at epoch 30."""
+
+    def __init__(self, said: list[tuple[Any, ...]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.said = said
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        self.said.append(("add",))
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        self.said.append(("scheduler", result[TIME]))
+        return self.STOP if result[TIME] >= 30 else self.CONTINUE
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        self.said.append(("scheduler's end", result[TIME]))
+
+
+class Watched(SearchMethod):
+    said: ClassVar[list[tuple[Any, ...]]] = []
+    plans: ClassVar[int] = 0
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        type(self).plans += 1
+        self.said.clear()
+        return SearchPlan({}, Recorder(self.said), Stopping(self.said), num_samples=2)
+
+
+TRIAL = [
+    *(("suggest",), ("add",)),
+    *(("scheduler", 10), ("searcher", 10), ("scheduler", 20), ("searcher", 20)),
+    *(("scheduler", 30), ("scheduler's end", 30), ("end", 30, False)),
+]
+
+
+def short(said: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [entry[:2] if entry[0] == "searcher" else entry for entry in said]
+
+
+def test_the_scheduler_hears_first_and_the_searcher_not_of_a_report_that_led_to_a_stop(tmp_path: Path) -> None:
+    unit = run(tmp_path, Watched(), concurrency=1)
+    assert unit.result is not None and unit.result.trials_by_status == {"stopped": 2}
+    assert short(Watched.said)[: 2 * len(TRIAL)] == TRIAL * 2
+
+
+def test_continued_at_every_step_the_method_hears_the_same(tmp_path: Path) -> None:
+    steps = rehearse([make_unit(tmp_path / "whole", Watched(), concurrency=1)])
+    undisturbed = list(Watched.said)
+    for stop in range(steps):
+        run(tmp_path / str(stop), Watched(), concurrency=1, max_steps=stop)
+        run(tmp_path / str(stop), Watched(), concurrency=1)
+        assert Watched.said == undisturbed, stop
+
+
+def test_plan_is_called_once_per_seed(tmp_path: Path) -> None:
+    before = Watched.plans
+    rehearse([make_unit(tmp_path, Watched(), seed=seed) for seed in (0, 1)])
+    assert Watched.plans == before + 2
+
+
+def test_a_unit_whose_continuation_fails_holds_no_slot(tmp_path: Path) -> None:
+    """Its open trials of before are not Tune's: they must not keep the others from running."""
+    run(tmp_path, "grid", max_steps=20)
+    events = tmp_path / "small" / "grid" / "seed-0" / "ledger.jsonl"
+    events.write_text(events.read_text().replace('"depth":0', '"depth":6'))
+    broken, other = make_unit(tmp_path, "grid"), make_unit(tmp_path, "random_search")
+    rehearse([broken, other], slots=1)
+    assert "cannot be continued" in (broken.failure or "")
+    assert not broken.live and other.result is not None

@@ -1,0 +1,71 @@
+"""Results of version 0.1.0, as it wrote them (tests/running/version_1), are still compared, with the same numbers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.comparing import compare
+from harness.errors import UserError
+from harness.methods import load_method
+from harness.running.runner import RunOptions, make_unit
+from harness.running.store import read_units
+from harness.spaces import load_space
+from harness.training.model_file import load_model
+
+VERSION_1 = Path(__file__).parent / "version_1"
+SETTINGS = ("training.max_epochs=40", "depth.max=3", "training.eval_every=20")  # that it was run with
+
+
+def test_finished_results_are_compared_with_the_numbers_that_version_1_gave() -> None:
+    """compared.json is what its `harness compare --format json` said."""
+    units, problems = read_units(VERSION_1, "quickstart")
+    comparison = compare(units, "ldn")
+    expected = json.loads((VERSION_1 / "compared.json").read_text())
+    assert problems == []
+    assert comparison.headline == expected["headline"]
+    rows = {
+        row.method: {key: row.values[key].mean for key in expected["rows"]["ldn"]} for row in comparison.search.rows
+    }
+    assert rows == expected["rows"]
+    for pair in comparison.search.pairs:
+        known = expected["pairs"][pair.baseline]
+        assert {key: pair.cost_ratios[key].mean for key in known["cost_ratios"]} == known["cost_ratios"]
+        assert {key: pair.differences[key].mean for key in known["differences"]} == known["differences"]
+        assert {key: verdict.outcome for key, verdict in pair.verdicts.items()} == known["verdicts"]
+    for item in comparison.equal_quality:
+        both = [list(item.baseline_reaches.device_seconds), list(item.reference_reaches.device_seconds)]
+        assert both == expected["equal_quality"][item.baseline]
+    clock = {item.method: {str(w): value for w, value in item.seconds.items()} for item in comparison.wall_clock}
+    assert clock == expected["wall_clock"]
+
+
+def test_a_plan_of_version_1_gets_the_facts_that_its_method_declares() -> None:
+    facts = {unit.plan.method: unit.plan.facts for unit in read_units(VERSION_1, "quickstart")[0]}
+    assert facts == {name: load_method(name)[1].facts() for name in ("ldn", "grid", "random_search")}
+
+
+def test_of_a_users_own_method_nothing_is_assumed(tmp_path: Path) -> None:
+    mine = tmp_path / "quickstart" / "mine" / "seed-0"
+    shutil.copytree(VERSION_1 / "quickstart" / "grid" / "seed-0", mine)
+    plan = json.loads((mine / "plan.json").read_text())
+    (mine / "plan.json").write_text(json.dumps(plan | {"method": "mine"}))
+    [unit], _ = read_units(tmp_path, "quickstart")
+    assert unit.plan.facts.adaptive and unit.plan.facts.ordered and not unit.plan.facts.exhaustive
+
+
+def test_a_finished_search_of_version_1_counts_as_done_and_an_unfinished_one_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1 / "quickstart", tmp_path / "quickstart")
+    space = load_space("quickstart", SETTINGS)
+    unit = make_unit(space, *load_method("grid"), seed=0, options=RunOptions(out=tmp_path))
+    unit.folder.check(unit.plan)
+    assert unit.folder.is_complete
+    (unit.folder.path / "result.json").unlink()
+    with pytest.raises(UserError, match="begun by an earlier version of the harness, and only complete searches"):
+        unit.folder.check(unit.plan)
+
+
+def test_a_model_of_version_1_still_predicts() -> None:
+    model = load_model(VERSION_1 / "quickstart" / "ldn" / "seed-0" / "model.pt")
+    assert model.row_shape == (2,)
