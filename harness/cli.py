@@ -144,7 +144,7 @@ def trial(
     space = load_space(space_name, overrides)
     config_of = _trial_config(space, ldn, depth)
     from harness.terminal.trial_view import view
-    from harness.training.environment import choose_device
+    from harness.training.devices import choose_device
     from harness.training.one_trial import run_one
 
     config = config_of(seed)

@@ -147,7 +147,7 @@ class Progress(Frozen):
 class Attempt(Frozen):
     """One stay of a trial on a worker. A retried trial has several; all of their time is paid for."""
 
-    host: str = ""  # where; empty when its worker died without a word
+    host: str = ""  # where; empty when its worker died before reporting
     resumed_from_epoch: Count
     held_seconds: NonNegative
     lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from

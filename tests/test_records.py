@@ -3,7 +3,8 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.records import Cost, Measures, Progress, StopReason, TrialConfig, TrialRecord
-from harness.training.environment import choose_device, environment
+from harness.training.devices import choose_device
+from harness.training.environment import environment
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, spirals
 

@@ -1,4 +1,4 @@
-"""Search methods, found by file name: `harness/methods/<name>.py`, or a path to a file of one's own."""
+"""Search methods, found by file name: `harness/methods/<name>.py`, or a path to your own file."""
 
 import ast
 import importlib

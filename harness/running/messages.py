@@ -1,4 +1,4 @@
-"""What goes to a worker and what comes back, and where a trial's files lie.
+"""What goes to a worker and what comes back, and where a trial's files are kept.
 
 Tune hands dictionaries around. This is the only place that knows their keys.
 """

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from harness.data.splits import TrainingData
 
-LOGICAL_GPUS = "HARNESS_LOGICAL_GPUS"  # tests of GPU scheduling on a machine without one: train on the CPU instead
 CHECKPOINT_SECONDS = 2.0  # between checkpoints of a trial that nobody stops early; results do not depend on it
 
 _worker_is_fresh = True
@@ -57,6 +56,7 @@ def run_task(
     import torch._dynamo  # optimisers import it when the first one is made
 
     from harness.training import train  # noqa: F401 - its import is part of the worker's start
+    from harness.training.devices import device_of_trial
 
     # A worker serves trials of many searches, so its start is no cost of the one that happens to come first: it is
     # recorded beside the cost. Before the trial it is processor time (Ray may have started the process long ago).
@@ -66,7 +66,7 @@ def run_task(
     torch.set_num_threads(max(1, int(cpus)))
     task = received_task(config)
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
-    worker = _Worker(task.config, CheckpointStore(storage), devices_held, _device(gpus), folder, worker_start)
+    worker = _Worker(task.config, CheckpointStore(storage), devices_held, device_of_trial(gpus), folder, worker_start)
     worker.load_data(pools.get(task.config.data.model_dump_json()))
     match task:
         case TrainTask():
@@ -75,16 +75,6 @@ def run_task(
             worker.refit(task)
         case FinalTask():
             worker.final(task)
-
-
-def _device(gpus: float) -> "torch.device":
-    import torch
-
-    if gpus == 0 or os.environ.get(LOGICAL_GPUS):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UserError("Ray gave this trial a GPU, but torch sees none on the node: check the driver and the build")
-    return torch.device("cuda")
 
 
 class _Worker:

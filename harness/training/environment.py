@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 import harness
-from harness.errors import UserError
 from harness.records import Environment
 
 
@@ -24,21 +23,6 @@ def environment(device: torch.device) -> Environment:
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         threads=torch.get_num_threads(),
     )
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU when there is one; a device that is not there is an error, not a silent CPU run."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in {"cpu", "cuda"}:
-        raise UserError(f"a device is auto, cpu, cuda or cuda:N; got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device {name!r} is not there: this machine shows {torch.cuda.device_count()} CUDA devices")
-    return device
 
 
 @functools.cache

@@ -1,0 +1,86 @@
+"""A one-shot network is one file: the class says which network, nothing else is edited."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.errors import UserError
+from harness.methods import load_method, one_shot_method
+from harness.methods.base import OneShotMethod
+from harness.running.conformance import check_method
+from harness.spaces import load_space
+from harness.training.final import chosen_network
+from harness.training.train import run_trial
+from tests.rehearsed import make_unit
+from tests.tiny import config, spirals
+
+EXITS = '''
+from typing import ClassVar
+
+from torch import Tensor
+
+from harness.methods.base import OneShotMethod
+from harness.models.depth_posterior import DepthPosterior, log_prior
+from harness.models.one_shot import OneShotNet
+from harness.models.resnet import Backbone
+from harness.spaces import PosteriorSettings
+
+
+class EveryExit(OneShotNet):
+    def objective(self, x: Tensor, y: Tensor, n_train: int) -> Tensor:
+        return self.log_likelihood_per_depth(x, y).mean() - self.posterior.kl() / n_train
+
+
+class Exits(OneShotMethod):
+    """Equal weights for all depths."""
+
+    scale: float = 1.0
+
+    def network(self, backbone: Backbone, posterior: PosteriorSettings) -> EveryExit:
+        return EveryExit(backbone, DepthPosterior(log_prior(posterior.prior, len(backbone.blocks))))
+'''
+
+
+@pytest.fixture
+def exits(tmp_path: Path) -> str:
+    path = tmp_path / "equal_exits.py"
+    path.write_text(EXITS)
+    return str(path)
+
+
+def test_a_file_of_ones_own_trains_prunes_and_hands_over(exits: str) -> None:
+    name, method = load_method(exits)
+    assert isinstance(method, OneShotMethod) and method.facts().learns_depth and not method.facts().adaptive
+    trial = config(name, 3, max_epochs=4)
+    data = spirals(trial)
+    trained = run_trial(trial, data)
+    assert trained.progress.posterior is not None
+    d_opt = trained.progress.posterior.d_opt
+    x = torch.zeros(2, 2)
+    assert chosen_network(trained.network, d_opt)(x).exp().sum(dim=-1).tolist() == pytest.approx([1.0, 1.0])
+    assert type(chosen_network(trained.network, 1)) is type(trained.network)
+
+
+def test_it_keeps_the_rules_and_its_plan_carries_its_options(exits: str, tmp_path: Path) -> None:
+    name, method = load_method(f"{exits}:scale=2.0")
+    assert all(rule.ok for rule in check_method(name, method, load_space("quickstart")))
+    unit = make_unit(tmp_path, f"{exits}:scale=2.0")
+    trial = unit.plan.trial_config(6)
+    assert (trial.kind, trial.options) == ("equal_exits", {"scale": 2.0})
+    other = make_unit(tmp_path / "other", exits).plan.trial_config(6)
+    assert trial.hash != other.hash
+
+
+def test_a_search_has_no_network() -> None:
+    with pytest.raises(UserError, match="'grid' searches over fixed depths"):
+        one_shot_method("grid", {})
+    with pytest.raises(UserError, match="unknown method 'gird'"):
+        one_shot_method("gird", {})
+
+
+def test_a_file_without_a_network_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "unfinished.py"
+    path.write_text(EXITS.replace("def network", "def net"))
+    with pytest.raises(UserError, match=r"Exits does not define network\(backbone, posterior\)"):
+        load_method(str(path))
