@@ -307,7 +307,8 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
         where, siblings = _locate(root, item["loc"])
         match item["type"]:
             case "extra_forbidden":
-                parts.append(f"unknown key {where!r} ({nearest(str(item['loc'][-1]), siblings)})")
+                key = str(item["loc"][-1])
+                parts.append(f"unknown key {where!r} ({nearest(key, siblings, prefix=where.removesuffix(key))})")
             case "value_error":
                 parts.append(str(item["ctx"]["error"]))
             case "missing":
