@@ -28,10 +28,11 @@ test: $(INSTALLED) ## All tests, real end-to-end runs included.
 fast: $(INSTALLED) ## The tests that take less than a minute together.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
-lint: $(INSTALLED) ## ruff and mypy --strict.
-	$(BIN)/ruff check harness tests benchmarks
-	$(BIN)/ruff format --check harness tests benchmarks
+lint: $(INSTALLED) ## ruff, mypy --strict, and the documents: links, commands, paths.
+	$(BIN)/ruff check harness tests benchmarks docs/*.py
+	$(BIN)/ruff format --check harness tests benchmarks docs/*.py
 	$(BIN)/mypy
+	$(BIN)/python docs/check_documents.py
 
 bench: $(INSTALLED) ## Ratios, each measured side by side in one run.
 	$(BIN)/python -m benchmarks
