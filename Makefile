@@ -1,4 +1,4 @@
-# Sets itself up in .venv; installs again only when pyproject.toml or constraints.txt changed.
+# Installs into .venv, and again only when pyproject.toml or constraints.txt has changed.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -15,26 +15,27 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster]'
 	@touch $@
 
-compare: $(INSTALLED) ## Run one-shot next to four searches on three seeds; table, verdict, report.
+compare: $(INSTALLED) ## Run the one-shot method and four searches on three seeds (2.5 minutes): table, verdict, report.
 	$(BIN)/harness run quickstart --methods ldn,grid,random_search,optuna_tpe,asha --seeds 0,1,2
 
-ui: $(INSTALLED) ## Open the results in MLflow's UI, on 127.0.0.1.
+ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 	$(BIN)/harness ui --open
 
-test: $(INSTALLED) ## All tests, real end-to-end runs included.
+test: $(INSTALLED) ## Run all tests, including real end-to-end runs (about 15 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
-fast: $(INSTALLED) ## The tests that take less than a minute together.
+fast: $(INSTALLED) ## Run the fast tests only, in about a minute.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
-lint: $(INSTALLED) ## ruff and mypy --strict.
-	$(BIN)/ruff check harness tests benchmarks
-	$(BIN)/ruff format --check harness tests benchmarks
+lint: $(INSTALLED) ## Run ruff and mypy --strict, and check links, commands and paths of the documents.
+	$(BIN)/ruff check harness tests benchmarks docs/*.py
+	$(BIN)/ruff format --check harness tests benchmarks docs/*.py
 	$(BIN)/mypy
+	$(BIN)/python docs/check_documents.py
 
-bench: $(INSTALLED) ## Ratios, each measured side by side in one run.
+bench: $(INSTALLED) ## Measure speed ratios, both sides of each in one run.
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove the environment and caches; results stay.
+clean: ## Remove the environment and caches; keep the results.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

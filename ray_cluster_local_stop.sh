@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs on the head of ray_cluster_local.yaml: ends Ray on all machines, and MLflow. Needed before `ray down`, which ends Ray
-# on the head only: the workers' daemons notice after a minute, and one process per worker would stay for ever.
+# Runs on the head of ray_cluster_local.yaml: stops Ray on all machines, and MLflow. Run it before `ray down`, which stops Ray
+# on the head only: the workers' daemons notice after a minute, and one process per worker would never end.
 . ~/.depth_search_env
 ray stop  # the head first, or its autoscaler would start the workers again
 config=~/ray_bootstrap_config.yaml

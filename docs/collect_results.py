@@ -1,6 +1,6 @@
-"""Puts the sections and figures that `harness study` wrote into docs/results.md: `python docs/collect_results.py OUT`.
+"""Collects what `harness study` wrote into docs/results.md, so that no number is copied by hand.
 
-Written by a program, so that no number is copied by hand.
+`python docs/collect_results.py results`: the argument is the folder that the studies wrote to.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""The errors a person can cause, and that deserve a sentence instead of a traceback."""
+"""Errors that deserve a sentence instead of a traceback: the user can fix them."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ class UserError(Exception):
 
 
 class TrialFailed(Exception):
-    """A trial that cannot go on (a non-finite loss). It becomes a FAILED record with its cost, never a result."""
+    """A trial that cannot continue (a non-finite loss). It is recorded as failed, with its cost."""
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` when a valid choice is close, else the list of choices."""
+def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
+    """`did you mean 'x'?` when a valid choice is close, with `prefix` before the x; else the list of choices."""
     known = sorted(choices)
     close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(known)}"
+    return f"did you mean {prefix + close[0]!r}?" if close else f"valid: {', '.join(known)}"

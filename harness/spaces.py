@@ -47,7 +47,7 @@ class DigitsData(Frozen):
 
 
 class TorchvisionData(Frozen):
-    """A torchvision data set, from a local folder or downloaded with its checksums."""
+    """A torchvision data set, read from a local folder or downloaded; checksums are verified."""
 
     kind: Literal["mnist", "fashion_mnist", "svhn", "cifar10"]
     n_train: Positive | None = None  # a stratified subset of the training set, the same for all seeds; all when null
@@ -56,7 +56,7 @@ class TorchvisionData(Frozen):
 
 
 class ArraysData(Frozen):
-    """A .npz of one's own: x_train, y_train and, if there are any, x_val, y_val, x_test, y_test."""
+    """Your own .npz: x_train, y_train and optionally x_val, y_val, x_test, y_test."""
 
     kind: Literal["arrays"]
     path: str
@@ -180,8 +180,8 @@ class TrainingSettings(Frozen):
     def check_device(self, on_gpu: bool) -> None:
         if self.precision == "bfloat16" and not on_gpu:
             raise UserError(
-                "training.precision bfloat16 is for CUDA, and trials would run on the CPU; use float32, or a GPU per "
-                "trial (--gpus-per-trial of a run, --device cuda of a trial)"
+                "training.precision bfloat16 is for CUDA, and trials would run on the CPU; use float32, or give each "
+                "trial a GPU (`harness run --gpus-per-trial 1`, `harness trial --device cuda`)"
             )
 
 
@@ -236,7 +236,7 @@ def known_spaces() -> dict[str, Path]:
 
 
 def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
-    """A path, else a name in `./search_spaces`, else one that was shipped; then `key.path=value` overrides."""
+    """Loads a path, a name in `./search_spaces` or a shipped name, in this order, with `key.path=value` overrides."""
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         known = known_spaces()
@@ -255,7 +255,7 @@ def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
         return SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
-    except (TypeError, ValueError) as error:  # a YAML date, a set or an anchor inside itself, which no setting takes
+    except (TypeError, ValueError) as error:  # a YAML date, a set or a recursive anchor: no setting takes one
         raise UserError(f"{source}: {error}") from None
 
 
@@ -301,13 +301,14 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
-    """All of pydantic's complaints as one sentence: where, which rule, what was given, what would be valid."""
+    """All of pydantic's complaints in one sentence: where, which rule, what was given, what is valid."""
     parts = []
     for item in error.errors():
         where, siblings = _locate(root, item["loc"])
         match item["type"]:
             case "extra_forbidden":
-                parts.append(f"unknown key {where!r} ({nearest(str(item['loc'][-1]), siblings)})")
+                key = str(item["loc"][-1])
+                parts.append(f"unknown key {where!r} ({nearest(key, siblings, prefix=where.removesuffix(key))})")
             case "value_error":
                 parts.append(str(item["ctx"]["error"]))
             case "missing":
@@ -350,7 +351,7 @@ def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice and reads `1e-4` as the number everybody means."""
+    """Safe YAML that refuses duplicate keys and reads `1e-4` as a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]

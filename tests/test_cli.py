@@ -126,7 +126,11 @@ MISTAKES = {
     "negative depth": (["quickstart", "--depth", "-1"], "-1", "x>=0"),
     "negative seed": (["quickstart", "--ldn", "--seed", "-1"], "-1", "x>=0"),
     "unknown device": (["quickstart", "--ldn", "--device", "gpu"], "cuda", "'gpu'"),
-    "unknown key": (["quickstart", "--ldn", *_settings("training.patienc=3")], "training.patienc", "'patience'"),
+    "unknown key": (
+        ["quickstart", "--ldn", *_settings("training.patienc=3")],
+        "training.patienc",
+        "'training.patience'",
+    ),
     "wrong type": (["quickstart", "--ldn", *_settings("training.lr=fast")], "training.lr", "number", "'fast'"),
     "override without value": (["quickstart", "--ldn", *_settings("training.lr")], "KEY.PATH=VALUE"),
     "override that is no YAML": (["quickstart", "--ldn", *_settings("training.lr=[1")], "YAML"),

@@ -114,6 +114,11 @@ def test_the_last_override_wins(mine: str) -> None:
         ("training.lr={a: 1, a: 2}", "given twice"),
         ("training.patience.x=3", "'patience' is a value, not a group of settings"),
         ("training.rl=3", "unknown key 'training.rl' \\(valid: .*, lr, "),
+        ("training.lrr=3", "unknown key 'training.lrr' \\(did you mean 'training.lr'\\?\\)"),
+        (
+            "posterior.prior={kind: exponential, gama: 1}",
+            "'posterior.prior.gama' \\(did you mean 'posterior.prior.gamma'\\?\\)",
+        ),
         ("trainings.lr=3", "unknown key 'trainings'.*'training'"),
         ("training.training=3", "unknown key 'training.training' \\(valid: batch_size"),
         ("training.lr=", "training.lr should be a valid number; got None"),
@@ -136,8 +141,11 @@ def _changed(**groups: Any) -> str:
     ("text", "sentence"),
     [
         (_changed(trainign={}), "unknown key 'trainign' \\(did you mean 'training'\\?\\)"),
-        (_changed(training={**SPACE["training"], "patiense": 3}), "'training.patiense' \\(did you mean 'patience'"),
-        (_changed(data={"kind": "spirals", "n_trian": 3}), "unknown key 'data.n_trian' \\(did you mean 'n_train'"),
+        (
+            _changed(training={**SPACE["training"], "patiense": 3}),
+            "'training.patiense' \\(did you mean 'training.patience'",
+        ),
+        (_changed(data={"kind": "spirals", "n_trian": 3}), "unknown key 'data.n_trian' \\(did you mean 'data.n_train'"),
         (_changed(data={"kind": "spiral"}), "data.kind must be one of .*'spirals'.*; got 'spiral'"),
         (_changed(data={"n_train": 3}), "data.kind is required"),
         (_changed(training={"max_epochs": 10}), "training.patience is required"),

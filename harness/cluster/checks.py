@@ -1,4 +1,4 @@
-"""One line of `harness doctor`: what was looked at, whether it is well, and what to do when it is not."""
+"""One line of `harness doctor`: what was checked, whether it is fine, and what to do if it is not."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Check:
     ok: bool
     detail: str  # what was found
     remedy: str = ""  # what to do about it; empty when there is nothing to do
-    fatal: bool = True  # False: a run may go on although this is not well
+    fatal: bool = True  # False: a run may start in spite of it
 
     def __post_init__(self) -> None:
         if not self.ok and not self.remedy:
@@ -17,5 +17,5 @@ class Check:
 
 
 def verdict(name: str, problems: list[str], fine: str, remedy: str) -> Check:
-    """A check that failed when there are problems, and then shows all of them."""
+    """A check that fails if there are problems, and shows all of them."""
     return Check(name, False, "; ".join(problems), remedy) if problems else Check(name, True, fine)

@@ -1,4 +1,4 @@
-"""Is a cluster YAML for `ray up` right and closed to the world? Read offline, before money is spent."""
+"""Is a cluster YAML for `ray up` correct and closed to the world? Checked offline, before it costs money."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from harness.errors import UserError, nearest
 PLACEHOLDER = "EDIT-ME"
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 
-# Ray takes any key in `provider` without a word; these are the ones it reads.
+# Ray silently accepts any key in `provider`; these are the ones it reads.
 _COMMON_PROVIDER_KEYS = {"type", "use_internal_ips", "disable_node_updaters", "disable_launch_config_check"}
 _PROVIDER_KEYS = {
     "aws": _COMMON_PROVIDER_KEYS
@@ -67,7 +67,7 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
 
 
 def check_cluster_file(path: Path) -> list[Check]:
-    """All offline checks of a cluster file, in the order in which a person would repair it."""
+    """All offline checks of a cluster file, in the order in which a person would fix it."""
     config = read_cluster_file(path)
     checks = [_edited(path.read_text(encoding="utf-8")), _schema(config), _provider_keys(config)]
     if config["provider"]["type"] == "aws":
@@ -89,11 +89,11 @@ def _edited(text: str) -> Check:
 
 def _schema(config: Config) -> Check:
     problem = schema_problem(config)
-    return verdict("schema", [problem] if problem else [], "as Ray wants it", "correct the key or value that is named")
+    return verdict("schema", [problem] if problem else [], "as Ray wants it", "correct the key or value named here")
 
 
 def schema_problem(config: Config) -> str | None:
-    """What Ray's own validation has against the file, in one line; Ray fills in its defaults first."""
+    """What Ray's own validation objects to, in one line; Ray fills in its defaults first."""
     import click
     import jsonschema  # type: ignore[import-untyped]
     from ray.autoscaler._private.util import prepare_config, validate_config
@@ -107,7 +107,7 @@ def schema_problem(config: Config) -> str | None:
         return f"{where}: {error.message}" if where else str(error.message)
     except (click.ClickException, SystemExit) as error:  # Ray's `abort`
         return str(error) or "Ray refuses the file"
-    except Exception as error:  # Ray raises what happens to come up: KeyError, AttributeError, AssertionError …
+    except Exception as error:  # Ray raises all sorts: KeyError, AttributeError, AssertionError …
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -132,8 +132,8 @@ def _provider_keys(config: Config) -> Check:
     machines = [provider.get("head_ip"), *(provider.get("worker_ips") or [])]
     twice = sorted({str(machine) for machine in machines if machine != PLACEHOLDER and machines.count(machine) > 1})
     if provider["type"] == "local" and twice:
-        problems.append(f"named twice: {', '.join(twice)} (the head is no worker)")
-    remedy = "correct the key; Ray ignores those it does not know without a word"
+        problems.append(f"named twice: {', '.join(twice)} (the head is not a worker)")
+    remedy = "correct the key; Ray silently ignores keys it does not know"
     return verdict("provider", problems, "all keys known", remedy)
 
 
@@ -144,9 +144,7 @@ def _node_config(config: Config) -> Check:
         import botocore.session
         from botocore.validate import ParamValidator
     except ImportError:
-        return Check(
-            "node_config", False, "not checked, boto3 is missing", "pip install 'depth-search-harness[cluster]'"
-        )
+        return Check("node_config", False, "not checked, boto3 is missing", "pip install boto3")
     shape = botocore.session.Session().get_service_model("ec2").operation_model("RunInstances").input_shape
     problems = []
     for name, node in _node_types(config).items():
@@ -185,7 +183,7 @@ def open_rules(permissions: list[dict[str, Any]]) -> list[str]:
 
 
 def _bindings(config: Config) -> Check:
-    """The dashboard and MLflow have no login of their own, so they listen on 127.0.0.1 and are reached through ssh."""
+    """The dashboard and MLflow have no login, so they listen on 127.0.0.1 and are reached through ssh."""
     problems = []
     heads = [command for command in config.get("head_start_ray_commands") or [] if "ray start" in command]
     for command in heads:
@@ -203,7 +201,7 @@ def _bindings(config: Config) -> Check:
 
 
 def _token(config: Config) -> Check:
-    """Without a token, who reaches the port runs code on the cluster."""
+    """Without a token, anyone who reaches the port can run code on the cluster."""
     problems = []
     for side in ("head", "worker"):
         for command in config.get(f"{side}_start_ray_commands") or []:
@@ -224,7 +222,7 @@ def _node_types(config: Config) -> dict[str, Mapping[str, Any]]:
 
 
 def commands(config: Config) -> Iterator[str]:
-    """Every shell command of the file, those of single node types included."""
+    """Every shell command of the file, including those of single node types."""
     for source in (config, *_node_types(config).values()):
         for key, value in source.items():
             if key.endswith("_commands") and isinstance(value, list):

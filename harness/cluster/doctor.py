@@ -49,7 +49,8 @@ def _connected(address: str) -> Iterator[None]:
         yield
         return
     silent = UserError(
-        f"a Ray must run at the address given, none answers at {address}; start one (`ray up`, `ray start --head`)"
+        f"Ray must be running at the address given, none answers at {address}; start one with `ray start --head` or "
+        "`ray up ray_cluster.yaml`"
     )
     if not answers(address):
         raise silent
@@ -73,7 +74,7 @@ def _connected(address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Ray's native code writes a line a second about a token that does not fit; our sentence says it once."""
+    """Ray's native code writes a line a second about a wrong token; our sentence says it once."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -86,7 +87,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def answers(address: str | None) -> bool:
-    """Whether something listens at host:port: Ray would try for minutes. Other addresses it refuses at once."""
+    """Whether something listens at host:port, where Ray would retry for minutes. Other addresses fail at once."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return True
@@ -100,31 +101,31 @@ def answers(address: str | None) -> bool:
 def check_nodes(
     alive: int, silent: Sequence[str], addresses: Sequence[str], autoscaler: Mapping[str, Any] | None
 ) -> Check:
-    """All machines that a `local` cluster file names are there and answer. Cloud workers come when they are needed."""
+    """All machines that a `local` cluster file names are up and answer. Cloud workers start when they are needed."""
     problems = [f"{node} did not run a task" for node in silent]
     if _missing_machines(alive, autoscaler):
         wanted = (autoscaler or {})["provider"]["worker_ips"]
         absent = [str(worker) for worker in wanted if worker not in addresses]
         problems.append(f"{alive - 1} of {len(wanted)} workers are up, missing: {', '.join(absent)}")
     remedy = (
-        "`ray monitor <file>` shows why; is ssh from the head to it possible, was `ray up` run with "
-        "RAY_UP_enable_autoscaler_v2=0, has it the same Ray and the token?"
+        "`ray monitor <file>` shows why; check that the head reaches it by ssh, that `ray up` was run with "
+        "RAY_UP_enable_autoscaler_v2=0, and that it has the same Ray and the token"
     )
     if problems:
         return Check("nodes", False, "; ".join(problems), remedy, fatal=False)
     return Check(
-        "nodes", True, f"{alive} alive" + (", more come when trials wait" if _worker_types(autoscaler) else "")
+        "nodes", True, f"{alive} alive" + (", more start when trials wait" if _worker_types(autoscaler) else "")
     )
 
 
 def _missing_machines(alive: int, autoscaler: Mapping[str, Any] | None) -> int:
-    """How many machines of one's own are not up (yet); by number, since names cannot be told from addresses here."""
+    """How many machines of a `local` file are not up yet; counted, since names cannot be matched with addresses."""
     provider = (autoscaler or {}).get("provider", {})
     return max(0, len(provider.get("worker_ips", [])) + 1 - alive) if provider.get("type") == "local" else 0
 
 
 def check_versions(reports: Sequence[NodeReport]) -> Check:
-    """Python, Ray, torch and harness are the same on all nodes: a mix makes numbers that cannot be compared."""
+    """Python, Ray, torch and harness are the same on all nodes: numbers from a mix cannot be compared."""
     problems = []
     for package in ("python", "ray", "torch", "harness"):
         found: dict[str, list[str]] = {}
@@ -163,7 +164,7 @@ class WorkerType:
 
 
 def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
-    """Those that are described: not machines of one's own, of which Ray knows nothing before they are up."""
+    """Those that the file describes. Of `local` machines Ray knows nothing before they are up."""
     config = autoscaler or {}
     most = config.get("max_workers", 0)
     types = config.get("available_node_types", {})
@@ -177,8 +178,8 @@ def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
 
 @dataclass(frozen=True)
 class TrialSlots:
-    now: int  # trials that the machines there can hold at once
-    most: int  # with those the autoscaler may still start, all of the kind that holds most; or with all of one's own
+    now: int  # trials that the machines that are up can hold at once
+    most: int  # with those that may still start: all of the kind that holds most, or all that a `local` file names
 
 
 def trial_slots(
@@ -188,7 +189,7 @@ def trial_slots(
     asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
     now = sum(_fits(node, asked) for node in nodes)
     scaled = max((_fits(kind.resources, asked) * kind.most for kind in _worker_types(autoscaler)), default=0)
-    # A run begun right after `ray up` shall use the machines that come later: taken to be like the best that is up.
+    # A run started right after `ray up` should use machines that join later: assumed to be like the largest one up.
     missing = _missing_machines(len(nodes), autoscaler) * max((_fits(node, asked) for node in nodes), default=0)
     return TrialSlots(now, max(now + missing, scaled))
 
@@ -196,7 +197,7 @@ def trial_slots(
 def check_resources(
     nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
 ) -> Check:
-    """A trial must fit on a machine that is there or within the autoscaler's limits; Ray would wait for ever."""
+    """A trial must fit on a machine that is up or that the autoscaler may start; else Ray would wait forever."""
     slots = trial_slots(nodes, autoscaler, gpus, cpus)
     words = " and ".join(f"{amount:g} {name}" for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0)
     if slots.most:
@@ -223,7 +224,7 @@ def _shown(resources: Mapping[str, float]) -> str:
 
 
 def check_tracking(uri: str | None, machines: int) -> Check:
-    """The tracking server answers; a sqlite file is for one machine."""
+    """The tracking server answers; a sqlite file works on one machine only."""
     if uri is None:
         return Check("tracking", True, "none given")
     scheme = urlsplit(uri).scheme
@@ -245,4 +246,4 @@ def check_tracking(uri: str | None, machines: int) -> Check:
         return verdict("tracking", problems, uri, f"mkdir -p {folder}")
     if scheme in ("", "file"):
         return Check("tracking", False, f"{uri} is a folder, which MLflow no longer writes", server)
-    return Check("tracking", True, f"{uri}: not asked")
+    return Check("tracking", True, f"{uri}: not checked")

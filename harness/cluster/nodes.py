@@ -49,7 +49,7 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
 
 
 def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]:
-    """Each node writes a file to the storage, then each reads those of all; per node what went wrong, or None."""
+    """Each node writes a file to the storage and reads the files of all nodes; per node what went wrong, or None."""
     folder = f"{storage.rstrip('/')}/.harness-doctor-{secrets.token_hex(8)}"
 
     def files(uri: str) -> Any:
@@ -111,7 +111,7 @@ def autoscaler_config() -> dict[str, Any] | None:
         for source in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = source.read_bytes().decode(errors="replace").split("\0")
-            except OSError:  # the process ended meanwhile
+            except OSError:  # the process has ended
                 continue
             given = [word.removeprefix("--autoscaling-config=") for word in words if "--autoscaling-config=" in word]
             monitor = any(word.endswith("monitor.py") for word in words)
@@ -147,11 +147,11 @@ def _on_each(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ..
     for node, call in calls.items():
         try:
             answers[node] = ray.get(call) if call in done else TimeoutError(f"no answer in {ANSWER_SECONDS:.0f} s")
-        except Exception as error:  # whatever the node's own machine had against it
+        except Exception as error:  # whatever went wrong on that node
             answers[node] = error
     return answers
 
 
 def _first_line(error: Exception) -> str:
-    """Ray's exceptions carry the traceback of the node; its own message stands last."""
+    """Ray's exceptions carry the traceback of the node; the message itself comes last."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -31,7 +31,7 @@ def _token_file(token: Path) -> Check:
         return Check("token file", False, f"others on this machine can read {token}", f"chmod 600 {token}")
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         return Check(
-            "token file", False, "RAY_AUTH_MODE is not set here: submits are refused", "export RAY_AUTH_MODE=token"
+            "token file", False, "RAY_AUTH_MODE is not set here: submissions are refused", "export RAY_AUTH_MODE=token"
         )
     return Check("token file", True, "there, private, and used")
 
@@ -53,12 +53,12 @@ def check_ports(ports: Mapping[int, str]) -> Check:
     busy = []
     for port, page in ports.items():
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just given up is free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just released is free
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 busy.append(f"port {port} for {page} is taken on this machine")
-    remedy = "end what listens there, or open the tunnel on another one with --port"
+    remedy = "stop what listens there, or open the tunnel on another port with --port"
     return verdict("tunnel ports", busy, "free", remedy)
 
 
@@ -69,7 +69,7 @@ def check_account(config: Mapping[str, Any]) -> list[Check]:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        return [Check("aws", False, "boto3 is missing here", "pip install 'depth-search-harness[cluster]'")]
+        return [Check("aws", False, "boto3 is missing here", "pip install boto3")]
     region = config["provider"].get("region")
     remedy = "run `aws configure`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     try:
@@ -88,7 +88,7 @@ def check_account(config: Mapping[str, Any]) -> list[Check]:
         problems += [f"{group} opens {rule}" for rule in open_rules(permissions)]
         if not any(pair.get("GroupId") in groups for rule in permissions for pair in rule.get("UserIdGroupPairs", [])):
             problems.append(f"{group} does not let its own members talk to each other")
-    fix = "docs/cluster.md shows the commands that make the group"
+    fix = "docs/cluster.md shows the commands that create the group"
     fine = f"{', '.join(wanted) or 'none edited yet'}: no port open to the world"
     return [Check("aws", True, f"credentials found for {region}"), verdict("group rules", problems, fine, fix)]
 

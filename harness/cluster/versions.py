@@ -12,7 +12,7 @@ _RAY_DEFAULTED = ("setup_commands", "head_start_ray_commands", "worker_start_ray
 
 
 def check_pins(config: Mapping[str, Any], commands: Iterable[str], constraints: Path) -> Check:
-    """Every `pip install` takes exact versions, and Ray's is the one of constraints.txt."""
+    """Every `pip install` takes exact versions, and Ray's is the one in constraints.txt."""
     problems = []
     docker = config.get("docker") or {}
     for key in ("image", "head_image", "worker_image"):
@@ -34,7 +34,8 @@ def check_pins(config: Mapping[str, Any], commands: Iterable[str], constraints: 
     if missing:
         problems.append(f"without {', '.join(missing)} Ray fills in its own, which install a nightly build")
     fine = f"Ray {', '.join(sorted(ray_versions))}" if ray_versions else "by the container image"
-    return verdict("versions", problems, fine, "pip install -c constraints.txt 'ray[default,tune]==<version>' .")
+    remedy = f"let a setup command run `pip install -c constraints.txt 'ray[default,tune]=={wanted or 'VERSION'}' .`"
+    return verdict("versions", problems, fine, remedy)
 
 
 def pinned_ray(constraints: Path) -> str | None:
@@ -51,7 +52,7 @@ def _pip_installs(command: str) -> Iterator[list[str]]:
     lexer.whitespace_split = True
     try:
         words = list(lexer)
-    except ValueError:  # an unbalanced quote: the shell's own affair
+    except ValueError:  # an unbalanced quote: the shell will complain
         words = command.split()
     for index, word in enumerate(words):
         if word == "install" and index and re.search(r"(^|/)(pip[\d.]*)$|^uv$", words[index - 1].removesuffix(" ")):

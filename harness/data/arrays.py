@@ -1,4 +1,4 @@
-"""Your own .npz: `x_train`, `y_train` and, if there are any, `x_val`, `y_val`, `x_test`, `y_test`."""
+"""Your own .npz: `x_train`, `y_train` and optionally `x_val`, `y_val`, `x_test`, `y_test`."""
 
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ def load_test(settings: ArraysData, data_dir: Path | None) -> LabelledSet:
 
 
 def _load(settings: ArraysData, data_dir: Path | None) -> tuple[Pool, LabelledSet]:
-    """Pool and test set come from one function: both are checked, and cut from each other, before any training."""
+    """Pool and test set come from one function, so both are checked and separated before any training."""
     path = own_path(settings.path, data_dir)
     headers = read_headers(path)
     parts = _check_headers(path, headers)
@@ -64,11 +64,11 @@ def _read(settings: ArraysData, path: Path, parts: list[str]) -> tuple[Pool, Lab
     return Pool(pool_x, pool_y, n_classes, val_rows=np.arange(n_train, n_train + n_val)), test
 
 
-# --- what the headers tell ----------------------------------------------------------------------------------------
+# --- what the headers say -----------------------------------------------------------------------------------------
 
 
 def _check_headers(path: Path, headers: dict[str, Header]) -> list[str]:
-    """The parts that the file has; every fault of names, shapes and types in one sentence."""
+    """The parts that the file has; all mistakes in names, shapes and types are reported in one sentence."""
     faults = [
         f"unknown array {name!r} ({nearest(name, _KNOWN)})"
         for name in headers
@@ -95,9 +95,11 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
     elif len(x.shape) == 4 and x.shape[1] in (1, 3) and x.shape[3] > 4:
         faults.append(f"x_{part} must have its channels last (numpy.moveaxis(x, 1, -1)); got {x}")
     elif x_train and x.shape[1:] != x_train.shape[1:]:
-        faults.append(f"x_{part} must have samples of the shape of x_train's, {x_train.shape[1:]}; got {x.shape[1:]}")
+        faults.append(
+            f"x_{part} must have samples of the same shape as x_train, {x_train.shape[1:]}; got {x.shape[1:]}"
+        )
     elif x_train and len(x.shape) > 2 and (x.dtype.kind == "f") != (x_train.dtype.kind == "f"):
-        faults.append(f"x_{part} must hold floats or integers as x_train does, {x_train.dtype}; got {x.dtype}")
+        faults.append(f"x_{part} must hold floats or integers like x_train, {x_train.dtype}; got {x.dtype}")
     if y.dtype.kind not in "biuUS":
         faults.append(f"y_{part} must hold integers or strings (y.astype(int) or y.astype(str)); got {y.dtype}")
     elif len(y.shape) != 1:
@@ -108,9 +110,9 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
 
 
 def _needed_bytes(stored: list[Header]) -> int:
-    """At the peak: all rows as they are kept, plus what lives for a moment.
+    """The peak: all rows as they are kept, plus one temporary copy.
 
-    That is an array as it is stored, or the rows once more: while they are cut, or while the object store copies them.
+    The copy is an array as it is stored, or all rows again, while they are split or copied to the object store.
     """
     target = np.dtype(np.float32 if len(stored[0].shape) == 2 else np.uint8)
     kept = sum(header.size for header in stored) * target.itemsize
@@ -140,11 +142,11 @@ def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[st
 def _class_numbers(labels: Array, classes: Array, where: str) -> Array:
     """Labels as positions in the sorted `classes` of the training set."""
     if _label_kind(labels) != _label_kind(classes):
-        raise UserError(f"{where} must hold labels of the kind of y_train's, {classes.dtype}; got {labels.dtype}")
+        raise UserError(f"{where} must hold labels of the same kind as y_train, {classes.dtype}; got {labels.dtype}")
     strangers = np.setdiff1d(labels, classes)
     if len(strangers):
         shown = ", ".join(str(label) for label in strangers[:5].tolist())
-        raise UserError(f"{where} must hold no label that y_train lacks; got {shown} ({len(strangers)} such labels)")
+        raise UserError(f"{where} must hold only labels that y_train has; got {shown} ({len(strangers)} such labels)")
     return np.searchsorted(classes, labels).astype(np.int64)
 
 
@@ -180,7 +182,7 @@ def _as_images(x: Array, scale: float, where: str) -> Array:
         return np.ascontiguousarray(x)
     low, high = x.min().item(), x.max().item()
     if low < 0 or high * scale > 255:
-        floats = "[0, 1], as x_train's do" if scale > 1 else "[0, 1] or all in [0, 255]"
+        floats = "[0, 1], like x_train's" if scale > 1 else "[0, 1] or all in [0, 255]"
         allowed = floats if x.dtype.kind == "f" else "[0, 255]"
         raise UserError(f"{where} holds images, so its values must lie in {allowed}; got {low:.6g} to {high:.6g}")
     images = np.empty(x.shape, dtype=np.uint8)

@@ -1,11 +1,11 @@
-"""Where data files lie on this machine."""
+"""Where data files are on this machine."""
 
 import os
 from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """The user's cache folder of this program: downloads by default, decoded image folders always."""
+    """This program's cache folder: it holds decoded image folders, and downloads unless another folder is named."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "depth-search-harness"
 
@@ -16,7 +16,7 @@ def data_folder(data_dir: Path | None) -> Path:
 
 
 def own_path(path: str, data_dir: Path | None) -> Path:
-    """A path from a search space: as written (from the working folder), else inside the data folder."""
+    """A path from a search space: relative to the working folder, else inside the data folder."""
     written = Path(path).expanduser()
     inside = data_folder(data_dir) / written
     return inside if not written.exists() and inside.exists() else written

@@ -40,7 +40,7 @@ def _load(settings: ImageFolderData, data_dir: Path | None) -> tuple[Array, "_Li
     """Images, files, and the rows outside and inside the test set, which is the same for all seeds."""
     listing = _list_files(own_path(settings.path, data_dir))
     check_class_sizes(listing.y, 3, f"data.path {listing.root}")
-    # Decoded as RGB, and twice: the whole array and its two parts.
+    # RGB, and twice: the whole array and its two parts.
     check_fits(2 * len(listing.files) * settings.size**2 * 3, f"{listing.root} at size {settings.size}")
     x = _cached_images(listing, settings.size)
     return x, listing, *stratified_rows(listing.y, settings.test_fraction, numpy_generator(0, "test"))
@@ -92,7 +92,9 @@ def _cached_images(listing: _Listing, size: int) -> Array:
     """uint8 `(n, size, size, 1 or 3)`; decoded only when a file, a time stamp or the size changed."""
     cached = cache_dir() / "image_folders" / f"{listing.root.name}-{_key(listing, size)}.npy"
     try:
-        x: Array = np.load(cached, mmap_mode="r", allow_pickle=False)  # only the rows that are taken come into memory
+        x: Array = np.load(
+            cached, mmap_mode="r", allow_pickle=False
+        )  # only the rows that are used are read into memory
         if x.dtype == np.uint8 and x.shape[:3] == (len(listing.files), size, size):
             return x
     except (OSError, ValueError, EOFError):
@@ -101,7 +103,9 @@ def _cached_images(listing: _Listing, size: int) -> Array:
     try:
         _write_atomically(cached, x)
     except OSError as error:
-        _log.warning("the decoded images could not be kept in %s (%s); the next run decodes again", cached, error)
+        _log.warning(
+            "the decoded images could not be saved in %s (%s); the next run will decode them again", cached, error
+        )
     return x
 
 
@@ -137,11 +141,11 @@ def _decode_all(listing: _Listing, size: int) -> Array:
             image = _open(listing.files[row])
             grey = image.mode == "L"
             x[row] = np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
-        except Exception as error:  # every file format has errors of its own
+        except Exception as error:  # every file format raises its own errors
             return False, f"{listing.files[row].relative_to(listing.root)} ({' '.join(str(error).split())})"
         return grey, None
 
-    with ThreadPoolExecutor() as threads:  # Pillow lets go of the interpreter lock while it decodes
+    with ThreadPoolExecutor() as threads:  # Pillow releases the interpreter lock while it decodes
         results = list(threads.map(decode, range(len(x))))
     broken = [error for _, error in results if error]
     if broken:
@@ -154,7 +158,7 @@ def _open(file: Path) -> Image.Image:
     """The upright image: grey ones as `L`, all others as they are."""
     with Image.open(file) as stored:
         image: Image.Image = ImageOps.exif_transpose(stored)
-    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion to 8 would cut off, not scale
+    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion to 8 clips instead of scaling
         return Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).round().astype(np.uint8))
     if image.mode == "F":
         raise ValueError("an image of floats has no known range; write it with 8 bits")

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST, SVHN and CIFAR-10 by way of torchvision, whole files straight to arrays."""
+"""MNIST, Fashion-MNIST, SVHN and CIFAR-10 from torchvision, read whole into arrays."""
 
 import hashlib
 import http.client
@@ -25,7 +25,7 @@ _NETWORK_TIMEOUT_SECONDS: Final = 30.0  # torchvision sets none: behind a silent
 
 
 def load_pool(settings: TorchvisionData, data_dir: Path | None) -> Pool:
-    """The training images. The test set is read too and dropped: its faults must show before hours of training."""
+    """The training images. The test set is read too and dropped: damage must show before hours of training."""
     root = _prepare(settings.kind, data_folder(data_dir))
     _read(settings, root, train=False)
     x, y = _read(settings, root, train=True)
@@ -62,9 +62,9 @@ class _Files:
                 return cls({name.removesuffix(".gz"): None for name in archives}, archives)
 
     def wanted(self, root: Path) -> str:
-        """What somebody without internet has to put where."""
+        """Which files to put where when there is no internet."""
         files = [root / name for name in self.archives or self.unpacked]
-        packing = " (packed or unpacked)" if self.archives else ""
+        packing = " (compressed or not)" if self.archives else ""
         return f"{', '.join(file.name for file in files)}{packing} into {files[0].parent}"
 
 
@@ -87,19 +87,19 @@ def _prepare(kind: str, root: Path) -> Path:
 
 
 def _check_md5(file: Path, expected: str | None) -> None:
-    # Checked here and not left to torchvision, which would download over a file of the user's own.
+    # Not left to torchvision, which would overwrite the user's file with a download.
     if expected is None or not file.is_file():
         return
     with file.open("rb") as stream:
         found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != expected:
         raise UserError(
-            f"{file} must have the md5 sum {expected}; it has {found}: move the damaged file away and run again"
+            f"{file} must have the md5 sum {expected}; it has {found}: delete the damaged file and run again"
         )
 
 
 def _download(kind: str, files: _Files, missing: list[str], root: Path) -> None:
-    """Downloads beside the target and renames: what is in `root` is whole, even with several downloads at once."""
+    """Downloads next to the target, then renames: files in `root` are complete, even with parallel downloads."""
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as folder, _network_timeout():
         staging = Path(folder)
@@ -134,11 +134,11 @@ def _read(settings: TorchvisionData, root: Path, *, train: bool) -> tuple[Array,
         dataset = _open(settings.kind, root, train, download=False)
     except (RuntimeError, OSError, ValueError, TypeError, KeyError, AssertionError, NotImplementedError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{where} must be whole; reading them failed: {reason}") from None
+        raise UserError(f"{where} must be complete; reading them failed: {reason}") from None
     x = np.asarray(dataset.data)
     y = np.asarray(dataset.labels if settings.kind == "svhn" else dataset.targets, dtype=np.int64)
     if settings.kind == "svhn":
-        x = x.transpose(0, 2, 3, 1)  # torchvision has the channels first here
+        x = x.transpose(0, 2, 3, 1)  # torchvision puts the channels first here
     elif x.ndim == 3:
         x = x[..., None]
     try:

@@ -1,4 +1,4 @@
-"""How much memory an array would need against what is there, asked before the first byte is loaded."""
+"""Does an array fit into memory? Checked before the first byte is loaded."""
 
 import os
 import resource
@@ -13,15 +13,15 @@ _CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 def check_fits(needed: int, what: str) -> None:
     available = available_bytes()
     if available is not None and needed > available:
-        raise too_large(needed, what, f"{_gib(available)} of memory is available")
+        raise too_large(needed, what, f"only {_gib(available)} is available")
 
 
 def too_large(needed: int, what: str, instead: str = "the system refused it") -> UserError:
-    return UserError(f"{what} would need about {_gib(needed)} of memory and {instead}; give fewer or smaller samples")
+    return UserError(f"{what} would need about {_gib(needed)} of memory, but {instead}; give fewer or smaller samples")
 
 
 def available_bytes() -> int | None:
-    """Memory this process may still take: the least of what the machine and each limit leave; None if unknown."""
+    """Memory that this process may still take: the least that the machine and each limit leave; None if unknown."""
     known = [free for free in (_machine(), _container(), _process()) if free is not None]
     return min(known) if known else None
 
@@ -52,7 +52,7 @@ def _container() -> int | None:
 
 
 def _process() -> int | None:
-    """Of address space under `ulimit -v`, as batch systems set it."""
+    """What `ulimit -v` leaves of the address space; batch systems set it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None

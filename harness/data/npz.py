@@ -1,4 +1,4 @@
-"""Reading a .npz that somebody else wrote: what it holds and needs, from the headers alone, then array by array."""
+"""Reads a .npz that somebody else wrote: first the headers alone, then array by array."""
 
 import math
 import zipfile
@@ -50,7 +50,7 @@ def read_headers(path: Path) -> dict[str, Header]:
             return headers
     except _BROKEN as error:
         raise UserError(
-            f"{path} must be a whole .npz file, as numpy.savez writes it; reading it failed: {error}"
+            f"{path} must be a complete .npz file, as numpy.savez writes it; reading it failed: {error}"
         ) from None
 
 
@@ -60,7 +60,7 @@ def read_array(path: Path, name: str) -> Array:
         with np.load(path, allow_pickle=False) as archive:
             array: Array = archive[name]
     except _BROKEN as error:
-        raise UserError(f"{path}: {name} must be a whole array; reading it failed: {error}") from None
+        raise UserError(f"{path}: {name} must be a complete array; reading it failed: {error}") from None
     return array
 
 

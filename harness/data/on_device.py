@@ -1,4 +1,4 @@
-"""Batches of rows on the device. The pool stays what it is, an array in shared memory; batches of it are normalised."""
+"""Batches of rows on the device. The pool stays as it is, an array in shared memory; batches are normalised."""
 
 import warnings
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class DeviceRows:
         self._mean, self._std = (torch.from_numpy(v).reshape(shape).to(device) for v in (mean, std))
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            # Leave half of the memory to the network; a larger pool stays where it is and travels batch by batch.
+            # Leave half of the memory to the network; a larger pool stays where it is and is copied batch by batch.
             if rows.nbytes < free // 2:
                 rows = rows.to(device)
         self._x = rows

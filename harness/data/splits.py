@@ -1,4 +1,4 @@
-"""What a trial is given: one array of rows, and which of them are for fitting and which for choosing."""
+"""What a trial is given: one array of rows, and which of them are for training and which for validation."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _CHUNK_VALUES: Final = 2**20  # read at a time, so that no trial makes a float64
 
 @dataclass(frozen=True)
 class Pool:
-    """All rows that are not test rows, as they came: shared by every seed and every trial on a node, never written.
+    """All rows but the test rows, as they came: shared by every seed and every trial on a node, never written to.
 
     `x` is float32 `(n, features)` for the fc network or uint8 `(n, height, width, channels)` for the conv network.
-    `val_rows` is set when the data came with a validation set of its own.
+    `val_rows` is set when the data came with their own validation set.
     """
 
     x: Array
@@ -74,8 +74,8 @@ def training_data(pool: Pool, train_rows: Array, val_rows: Array) -> TrainingDat
         )
     if not len(val_rows):
         raise UserError(
-            f"there must be validation samples; {len(pool.y)} samples of {pool.n_classes} classes leave none, as every "
-            "class keeps one for training"
+            f"there must be validation samples; {len(pool.y)} samples of {pool.n_classes} classes leave none, because "
+            "every class keeps one for training"
         )
     mean, std = statistics_of(pool.x, train_rows)
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Rows chosen once and for all: the same for every seed, method and machine."""
+"""Subsets that are the same for every seed, method and machine."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def stratified_subset(y: Array, n: int | None, name: str) -> Array:
     labels, counts = np.unique(y, return_counts=True)
     if not len(labels) <= n <= len(y):
         raise UserError(
-            f"data.{name} must lie between the number of classes and the number of samples there are, "
+            f"data.{name} must lie between the number of classes and the number of samples, "
             f"{len(labels)}…{len(y)}; got {n}"
         )
     share = n * counts / len(y)
@@ -34,12 +34,12 @@ def stratified_subset(y: Array, n: int | None, name: str) -> Array:
 
 
 def check_class_sizes(y: Array, parts: int, what: str) -> None:
-    """At least two classes, and a sample of each for every part that has to be cut from these rows."""
+    """At least two classes, and a sample of each class for every set that is split off from these rows."""
     counts = np.bincount(y)
     if len(counts) < 2:
         raise UserError(f"{what} must hold at least two classes; it holds one, with {len(y)} samples")
     if counts.min() < parts:
         raise UserError(
-            f"{what} must hold at least {parts} samples of every class, as {parts} sets are cut from it; "
+            f"{what} must hold at least {parts} samples of every class, because it is split into {parts} sets; "
             f"the smallest class has {counts.min()}"
         )

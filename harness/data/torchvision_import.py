@@ -1,6 +1,6 @@
-"""`import torchvision` beside a torch that it was not built for.
+"""`import torchvision` with a torch that it was not built for.
 
-The registry's torchvision is built against CUDA. Beside a CPU-only torch its C++ operators do not load, and its import
+The registry's torchvision is built against CUDA. With a CPU-only torch its C++ operators do not load, and its import
 fails while it registers shape functions for `nms` and `qnms`, which then do not exist. Data sets need neither, so after
 such a failure the two names are declared (schema only, nothing behind them) and the import is tried again. It has to be
 in this order: names declared before operators that do load would clash with them.

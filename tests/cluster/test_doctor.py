@@ -92,7 +92,7 @@ def test_a_missing_machine_of_ones_own_is_named_but_does_not_stop_a_run() -> Non
     assert check.detail == "1 of 2 workers are up, missing: 10.0.0.3"
     assert check_nodes(3, [], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], OWN_MACHINES).ok
     assert check_resources([{"CPU": 2}], OWN_MACHINES, 1, 1).remedy.startswith("wait for the 2 machine(s)")
-    assert check_nodes(1, [], ["10.0.0.1"], GPU_AUTOSCALER).detail == "1 alive, more come when trials wait"
+    assert check_nodes(1, [], ["10.0.0.1"], GPU_AUTOSCALER).detail == "1 alive, more start when trials wait"
     assert not check_nodes(1, ["10.0.0.1"], ["10.0.0.1"], None).ok
 
 

@@ -62,7 +62,7 @@ def test_busy_dashboard_port_is_one_sentence(
         port = taken.getsockname()[1]
         monkeypatch.setattr(launch, "TUNNEL_PORTS", {port: "the dashboard"})
         code, [line] = doctor(ready, LOCAL_FILE, capsys)
-        assert code == 2 and f"port {port} for the dashboard is taken on this machine; end what listens there" in line
+        assert code == 2 and f"port {port} for the dashboard is taken on this machine; stop what listens there" in line
     assert check_ports({port: "the dashboard"}).ok
 
 

@@ -131,21 +131,21 @@ def test_a_relative_path_is_also_looked_for_in_the_data_folder(tmp_path: Path) -
         ({"x_train": FEATURES, "y_train": Y.astype(object)}, "y_train must hold integers or strings.*got object"),
         (
             {"x_train": FEATURES, "y_train": Y, "x_test": FEATURES[:, :2], "y_test": Y},
-            r"x_test must have samples of the shape of x_train's, \(4,\); got \(2,\)",
+            r"x_test must have samples of the same shape as x_train, \(4,\); got \(2,\)",
         ),
         (
             {"x_train": IMAGES, "y_train": Y, "x_test": IMAGES / 255, "y_test": Y},
-            "x_test must hold floats or integers as x_train does, uint8; got float64",
+            "x_test must hold floats or integers like x_train, uint8; got float64",
         ),
         ({"x_train": FEATURES, "y_train": np.zeros(N, int)}, "y_train of .* at least two classes; it holds one"),
         ({"x_train": FEATURES[:4], "y_train": np.array([0, 0, 0, 1])}, "at least 3 samples of every class"),
         (
             {"x_train": FEATURES, "y_train": Y, "x_test": FEATURES, "y_test": Y + 1},
-            r"y_test must hold no label that y_train lacks; got 3 \(1 such labels\)",
+            r"y_test must hold only labels that y_train has; got 3 \(1 such labels\)",
         ),
         (
             {"x_train": FEATURES, "y_train": Y, "x_val": FEATURES, "y_val": Y.astype(str)},
-            "y_val must hold labels of the kind of y_train's, int64; got <U",
+            "y_val must hold labels of the same kind as y_train, int64; got <U",
         ),
         (
             {"x_train": np.where(FEATURES > 2, np.nan, FEATURES), "y_train": Y},
@@ -157,7 +157,7 @@ def test_a_relative_path_is_also_looked_for_in_the_data_folder(tmp_path: Path) -
         ({"x_train": IMAGES.astype(int) * 2, "y_train": Y}, r"x_train .* must lie in \[0, 255\]; got 0 to 510"),
         (
             {"x_train": IMAGES / 255, "y_train": Y, "x_test": IMAGES / 1.0, "y_test": Y},
-            r"x_test .*must lie in \[0, 1\], as x_train's do; got 0 to 255",
+            r"x_test .*must lie in \[0, 1\], like x_train's; got 0 to 255",
         ),
     ],
 )
@@ -175,14 +175,14 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     file = Path(settings.path)
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    refused(settings, "must be a whole .npz file")
+    refused(settings, "must be a complete .npz file")
     start = whole.index(wide[-1].tobytes())
     file.write_bytes(whole[:start] + b"\x00" * 8 + whole[start + 8 :])
-    refused(settings, "x_train must be a whole array; reading it failed: Bad CRC")
+    refused(settings, "x_train must be a complete array; reading it failed: Bad CRC")
     file.unlink()
     refused(settings, "there is no file")
     np.save(file.open("wb"), FEATURES)  # a .npy under the wrong name
-    refused(settings, "must be a whole .npz file")
+    refused(settings, "must be a complete .npz file")
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def announce(file: Path, shape: tuple[int, ...], dtype: Any) -> ArraysData:
 def test_a_file_larger_than_memory_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
     settings = announce(tmp_path / "own.npz", (2**20, 32, 32, 3), np.uint8)  # 3 GiB, and the same again while it is cut
-    refused(settings, r"own.npz would need about 6\.0 GiB of memory and 1\.0 GiB of memory is available")
+    refused(settings, r"own.npz would need about 6\.0 GiB of memory, but only 1\.0 GiB is available")
 
 
 def test_floats_count_with_their_stored_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_floats_count_with_their_stored_size(tmp_path: Path, monkeypatch: pytest
 def test_memory_that_is_refused_by_the_system_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
     settings = announce(tmp_path / "own.npz", (2**40, 32, 32, 3), np.uint8)
-    refused(settings, r"own.npz would need about 6,291,456\.0 GiB of memory and the system refused it")
+    refused(settings, r"own.npz would need about 6,291,456\.0 GiB of memory, but the system refused it")
 
 
 @pytest.mark.skipif(not REAL, reason="svhn_subset.npz is looked for in HARNESS_DATA_DIR, which is not set")

@@ -71,14 +71,14 @@ def refused(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) 
     [
         ({"x_train": X}, "own.npz: y_train is missing (the file holds x_train)"),
         ({"x_train": X[..., None], "y_train": Y}, "x_train must be n×features, n×height×width"),
-        ({"x_train": X, "y_train": Y, "x_test": X[:, :4], "y_test": Y}, "shape of x_train's, (8, 8, 3); got (4, 8, 3)"),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, :4], "y_test": Y}, "shape as x_train, (8, 8, 3); got (4, 8, 3)"),
         ({"x_train": X[:, :5, :5], "y_train": Y}, "conv needs images of at least 6×6 pixels; got 5×5"),
         ({"x_train": X.reshape(N, -1), "y_train": Y}, "conv needs images; this data set's samples are 192 features"),
         ({"x_train": X / 127.5 - 1, "y_train": Y}, "must lie in [0, 1] or all in [0, 255]; got -1 to 1"),
         ({"x_train": X * 2.0, "y_train": Y}, "must lie in [0, 1] or all in [0, 255]; got 0 to 510"),
         ({"x_train": X, "y_train": np.zeros(N, int)}, "at least two classes; it holds one, with 60 samples"),
         ({"x_train": X, "y_train": Y[1:]}, "x_train and y_train must have the same length; got (60,) and (59,)"),
-        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y + 1}, "y_test must hold no label that y_train lacks"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y + 1}, "y_test must hold only labels that y_train has"),
     ],
 )
 def test_arrays(contents: dict[str, np.ndarray], said: str, refused: Callable[..., str]) -> None:
@@ -94,7 +94,7 @@ def test_a_subset_that_leaves_no_validation_samples(refused: Callable[..., str])
 def test_three_gigabytes_on_a_small_machine(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     announce(Path("own.npz"), (2**20, 32, 32, 3), np.uint8)
     monkeypatch.setattr(memory, "available_bytes", lambda: 4 * 2**30)
-    assert "own.npz would need about 6.0 GiB of memory and 4.0 GiB of memory is available" in refused()
+    assert "own.npz would need about 6.0 GiB of memory, but only 4.0 GiB is available" in refused()
 
 
 # --- folders and files --------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_without_internet_cifar10_names_its_archive(
     tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/")
-    with pytest.raises(UserError, match=rf"put cifar-10-python.tar.gz \(packed or unpacked\) into {tmp_path}"):
+    with pytest.raises(UserError, match=rf"put cifar-10-python.tar.gz \(compressed or not\) into {tmp_path}"):
         images.load_pool(settings("cifar10"), tmp_path)
 
 
@@ -142,7 +142,7 @@ def test_a_cut_idx_file_is_one_sentence(tmp_path: Path) -> None:
     write_idx(tmp_path, "MNIST")
     file = tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(UserError, match=r"the mnist test files in .* must be whole; reading them failed"):
+    with pytest.raises(UserError, match=r"the mnist test files in .* must be complete; reading them failed"):
         images.load_pool(settings("mnist"), tmp_path)
 
 

@@ -33,9 +33,7 @@ def test_a_limit_of_address_space_counts_less_what_is_taken(monkeypatch: pytest.
 def test_the_message_names_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
     memory.check_fits(2**30, "big.npz")
-    with pytest.raises(
-        UserError, match=r"big\.npz would need about 3\.0 GiB of memory and 1\.0 GiB of memory is avail"
-    ):
+    with pytest.raises(UserError, match=r"big\.npz would need about 3\.0 GiB of memory, but only 1\.0 GiB is avail"):
         memory.check_fits(3 * 2**30, "big.npz")
 
 

@@ -1,0 +1,86 @@
+"""`make lint` checks the documents with docs/check_documents.py; here the checker itself is checked."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Every line that ends with a MISTAKE comment must be reported with these words, and no other line.
+PLANTED = """\
+# A page
+
+[good](good.md), [good](good.md#a-heading), [good](#a-page), [not asked](https://example.com/nothing)
+[gone](gone.md) MISTAKE gone.md, which does not exist
+[no heading](good.md#no-heading) MISTAKE good.md has no such heading
+![no image](images/gone.png) MISTAKE images/gone.png
+`harness/spaces.py`, `training/cost.py`, `results/quickstart/report.html`, `search_spaces/<space>.yaml`
+`harness/spacecraft.py` MISTAKE `harness/spacecraft.py` does not exist
+`harness doctor`, `harness study NAME --scale paper`, `make lint`
+`harness study NAME --scale huge` MISTAKE 'huge' is not one of
+`make coffee` MISTAKE no target 'coffee'
+
+```sh
+harness run quickstart --methods ldn,asha:grace_epochs=20,mine.py --set training.lr=0.05 --debug   # fine
+harness run my_space.yaml && make test
+harness run quickstart --sedes 0 # MISTAKE No such option '--sedes'
+harness run quickstrat # MISTAKE unknown search space 'quickstrat'
+harness run digits --set training.lrr=1 # MISTAKE did you mean 'training.lr'?
+harness run digits --methods ldn,gird # MISTAKE did you mean 'grid'?
+harness run digits --methods asha:grace=1 # MISTAKE 'grace'
+harness compare digits --format pdf # MISTAKE 'pdf' is not one of
+harness compare # MISTAKE Missing argument 'SPACE'
+harness walk digits # MISTAKE there is no command 'walk'
+harness study widht # MISTAKE unknown study 'widht'
+make coffee # MISTAKE no target 'coffee'
+```
+
+```console
+$ ray job submit --address http://127.0.0.1:8265 -- \\
+    harness run digits --seeds 0,1
+$ harness report digits
+harness printed --this
+$ ray exec cluster.yaml 'harness doctor --storag there' # MISTAKE No such option '--storag'
+```
+
+```python
+results = [1, 2]
+results = [1, 2 # MISTAKE '[' was never closed
+```
+"""
+
+
+def _check(*files: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "docs/check_documents.py", *map(str, files)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_planted_mistakes_are_found_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "good.md").write_text("# A heading\n")
+    page = tmp_path / "page.md"
+    page.write_text(PLANTED, encoding="utf-8")
+    done = _check(page)
+    reported = re.findall(rf"^{re.escape(str(page))}:(\d+): (.*)$", done.stdout, re.MULTILINE)
+    found = {int(number): sentence for number, sentence in reported}
+    lines = enumerate(PLANTED.splitlines(), start=1)
+    expected = {number: line.partition("MISTAKE ")[2] for number, line in lines if "MISTAKE" in line}
+    assert found.keys() == expected.keys(), done.stdout + done.stderr
+    for number, words in expected.items():
+        assert words in found[number]
+    assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_the_repositorys_documents_hold() -> None:
+    done = _check()
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
