@@ -84,19 +84,19 @@ def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]
 
     try:
         written = _on_each(write, {node: (folder, node) for node in node_ids})
-        problems = {
-            node: f"cannot write: {_first_line(answer)}" if isinstance(answer, Exception) else None
-            for node, answer in written.items()
-        }
-        there = [node for node, problem in problems.items() if problem is None]
-        for node, answer in _on_each(read, dict.fromkeys(there, (folder, there))).items():
-            if isinstance(answer, Exception):
-                problems[node] = f"cannot read: {_first_line(answer)}"
-            elif answer:
-                problems[node] = f"does not see what {len(answer)} other node(s) wrote to {storage}"
-        return problems
+        there = [node for node, answer in written.items() if not isinstance(answer, Exception)]
+        seen = _on_each(read, dict.fromkeys(there, (folder, there)))
+        return {node: _sharing_problem(answer, seen.get(node, []), storage) for node, answer in written.items()}
     finally:
         _on_each(clean, dict.fromkeys(node_ids, (folder,)))
+
+
+def _sharing_problem(written: Any, unread: Any, storage: str) -> str | None:
+    """From what a node answered: nothing or an error of writing, a list or an error of reading."""
+    for verb, answer in (("write", written), ("read", unread)):
+        if isinstance(answer, Exception):
+            return f"cannot {verb}: {_first_line(answer)}"
+    return f"does not see what {len(unread)} other node(s) wrote to {storage}" if unread else None
 
 
 def autoscaler_config() -> dict[str, Any] | None:
