@@ -94,7 +94,7 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
 
     def obstruct() -> None:
         def suggested() -> list[str]:
-            return [e["config"]["unit"] for e in ledger(out, "grid") if e["event"] == "suggest"]
+            return [e["task"]["unit"] for e in ledger(out, "grid") if e["event"] == "suggest"]
 
         [unit, *_] = wait_for(suggested, "the first suggestion")
         (out / "checkpoints" / unit / "t002.pt").mkdir(parents=True, exist_ok=True)
