@@ -219,7 +219,7 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, so tha
     Measure(
         "posterior_gap_nats",
         "posterior gap",
-        "Learnt depth: how far the ELBO lies below its maximum over q for the final weights; 0 is converged.",
+        "Learnt depth: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
         lambda outcome: outcome.result.final.posterior_gap_nats,
         unit="nats",
     ),

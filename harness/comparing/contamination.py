@@ -1,4 +1,4 @@
-"""Seconds on a shared machine lie: are they the same seconds for all methods?"""
+"""Timings on a shared machine can mislead: did a second buy the same work for every method?"""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def _unequal_steps(by_method: ByMethod) -> list[str]:
     ratio, slow, fast = worst
     if ratio <= STEP_TOLERANCE:
         return []
-    return [f"at equal depth a training step took {slow} {ratio:.2f}× the seconds it took {fast}"]
+    return [f"at equal depth {slow} took {ratio:.2f}× as long for a training step as {fast}"]
 
 
 def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], float]:

@@ -45,7 +45,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         )
     outside = [unit.seed for unit in units if not unit.result.d_opt_in_range]
     if outside:
-        yield f"{method}: d_opt lies outside the depths of the fixed-depth searches on {_seeds(outside)}."
+        yield f"{method}: d_opt is outside the depths that fixed-depth searches may train on {_seeds(outside)}."
     failed = sum(trial.status == "failed" for trial in trials)
     if failed:
         yield f"{method}: {failed} of {len(trials)} trials failed; their cost is counted."
@@ -53,7 +53,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if lost > 0:
         yield f"{method}: {lost:.3g} device-seconds were lost to workers that died; they are counted."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
-        yield f"{method}: a driver was killed, so the end of an attempt is not known and its cost is a lower bound."
+        yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
     if any(trial.environment.code.endswith("+dirty") for trial in trials):
         yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
 

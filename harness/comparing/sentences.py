@@ -104,7 +104,7 @@ def seeds_needed(verdict: Verdict) -> str:
 
 
 def _leading(pair: Pair, contaminated: bool) -> tuple[str, ...]:
-    """What the text speaks of first: seconds, unless they lie."""
+    """What the text speaks of first: seconds, unless they mislead."""
     if contaminated and TFLOP.key in pair.cost_ratios:
         return (TFLOP.key, EPOCHS.key)
     return (DEVICE_SECONDS.key,)

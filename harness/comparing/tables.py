@@ -110,7 +110,7 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     lower = [measure.title for measure, _ in judged if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
-        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end lies inside the margin."
+        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end is inside the margin."
         + (f" {listed(lower)}: negative is good." if lower else ""),
         columns=("baseline", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
@@ -236,7 +236,7 @@ def _nearest_used(comparison: Comparison) -> str:
         for check in comparison.depth_checks
         if check.nearest_used
     ]
-    return f" The chosen depth was not trained alone, so the nearest stands in: {'; '.join(found)}." if found else ""
+    return f" The chosen depth was not trained alone, so the nearest one is used: {'; '.join(found)}." if found else ""
 
 
 def summary_tables(comparison: Comparison) -> list[TableView]:

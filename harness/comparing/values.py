@@ -58,7 +58,6 @@ class EqualQuality(Frozen):
     """Cost at equal validation log-likelihood, both ways. A lower bound: the baseline does not know when to stop."""
 
     baseline: str
-    margin: float
     baseline_reaches: Reached  # the reference's final value − margin
     reference_reaches: Reached  # the baseline's final value − margin, on the reference's own curve
     speed_up: Interval | None  # baseline_reaches / the reference's whole cost; None unless every seed reached it

@@ -59,7 +59,7 @@ def cost_bars(comparison: Comparison) -> Drawing:
         "What a search costs",
         "Mean over seeds; dots are single seeds. Hatched: starting workers, which methods share; not in the numbers"
         + (", pale: refit" if refitted else "")
-        + f". The factor is each search's cost over {comparison.reference}'s, paired by seed, with its 95 % interval.",
+        + f". The factor is each search's cost divided by {comparison.reference}'s, paired by seed, with its 95 % interval.",
         f"Bars of device-seconds per method: {parts}.",
         0.8 + 0.42 * len(rows),
         paint,
@@ -97,7 +97,7 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
         "wallclock",
         "Waiting time on more devices (modelled)",
         "Scheduled from recorded trial durations, not measured on so many devices. A search of independent trials "
-        "gains from every device, an adaptive one up to the concurrency it ran with, one trial not at all.",
+        "gains from every device, an adaptive one only up to the concurrency it ran with, a single trial not at all.",
         f"Modelled seconds at 1, 2, 4 and 8 devices: {parts}.",
         3.0,
         paint,

@@ -110,7 +110,7 @@ def _fairness(comparison: Comparison) -> Iterable[str]:
             "machine, versions, test set, cost rule of the output block.</p>"
         )
         return
-    yield "<p>These ought to be equal and are not. Every verdict between methods that differ is withheld.</p><dl>"
+    yield "<p>These should be equal but are not. Every verdict between methods that differ is withheld.</p><dl>"
     for item in comparison.fairness:
         yield f"<dt>{escape(item.rule)}</dt><dd>{escape(item.detail)}</dd>"
     yield "</dl>"

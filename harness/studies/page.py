@@ -1,4 +1,4 @@
-"""A study on one page: what the paper says, whether it held, figures, numbers, how to get them again."""
+"""A study on one page: what the paper says, whether it held, figures, numbers, how to reproduce them."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -58,7 +58,7 @@ def build_page(
 def as_markdown(
     results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
 ) -> str:
-    """A section of a document that lies beside the figures."""
+    """A section of a document in the same folder as the figures."""
     file = results.study.file
     lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
     reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""

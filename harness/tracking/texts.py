@@ -42,7 +42,7 @@ def search_note(unit: Unit) -> str:
             "spent so far. Re-run the same command to resume; measures appear when it is done."
         )
     capped = " The cost limit ended it before all trials ran." if result.status == "capped" else ""
-    outside = "" if result.d_opt_in_range else " This depth lies outside the range that fixed-depth searches may train."
+    outside = "" if result.d_opt_in_range else " This depth is outside the range that fixed-depth searches may train."
     counts = ", ".join(f"{count} {status}" for status, count in sorted(result.trials_by_status.items()))
     return "\n".join(
         [
