@@ -59,7 +59,7 @@ def cost_bars(comparison: Comparison) -> Drawing:
         "What a search costs",
         "Mean over seeds; dots are single seeds. Hatched: starting workers, which methods share; not in the numbers"
         + (", pale: refit" if refitted else "")
-        + f". The factor is each search's cost divided by {comparison.reference}'s, paired by seed, with its 95 % interval.",
+        + f". The factor is each search's cost ÷ {comparison.reference}'s, paired by seed, with its 95 % interval.",
         f"Bars of device-seconds per method: {parts}.",
         0.8 + 0.42 * len(rows),
         paint,

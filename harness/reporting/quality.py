@@ -131,7 +131,8 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
         "verdict",
         f"Does {comparison.reference} cost quality?",
         f"Mean advantage of {comparison.reference} over each baseline with its 95 % t interval, paired by seed. "
-        "Non-inferior: the whole interval is to the right of the dashed margin; inferior: to the left of it. Pale: withheld.",
+        "Non-inferior: the whole interval is to the right of the dashed margin; inferior: to the left of it. "
+        "Pale: withheld.",
         f"Verdicts of {comparison.reference}: {outcomes}.",
         0.5 + len(judged) * (0.55 + 0.22 * len(pairs)),
         paint,
