@@ -77,6 +77,16 @@ def test_the_reference_may_be_another_method() -> None:
     assert "grid needs 4.7× (4.4–5.1) more device time than ldn" in comparison.sentences[0]
 
 
+@pytest.mark.parametrize(
+    ("methods", "reference"),
+    [(("grid", "ldn", "asha"), "ldn"), (("grid", "asha"), "grid"), (("somebodys_method",), "somebodys_method")],
+)
+def test_the_reference_is_the_first_that_learns_its_depth_else_the_first(
+    methods: tuple[str, ...], reference: str
+) -> None:
+    assert compare(make_units(methods, range(2))).reference == reference
+
+
 def test_one_seed_gives_numbers_but_no_verdict() -> None:
     comparison = compare(make_units(("ldn", "grid"), [3]))
     (pair,) = comparison.search.pairs
