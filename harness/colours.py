@@ -11,22 +11,10 @@ PURPLE: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
 
-METHOD_COLOURS: Final[dict[str, str]] = {
-    "ldn": VERMILION,
-    "grid": BLUE,
-    "random_search": GREEN,
-    "optuna_tpe": PURPLE,
-    "asha": ORANGE,
-    "optuna_asha": SKY,
-    "golden_section": "#8C6D31",
-    "deepest": "#5A5A5A",
-}
-# Shades for methods of users' own: apart from the above in lightness, so they differ without colour vision too.
+# Shades for methods that declare none: apart from the above in lightness, so they differ without colour vision too.
 OTHER_COLOURS: Final = ("#000000", "#777777", "#00425F", "#7A3600", "#005C43", "#7D3A5D")
 
 
-def colour_of(method: str) -> str:
-    """`#rrggbb`. A method of a user's own gets one by its name: stable over runs and machines."""
-    if method in METHOD_COLOURS:
-        return METHOD_COLOURS[method]
-    return OTHER_COLOURS[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_COLOURS)]
+def colour_of(method: str, declared: str | None) -> str:
+    """`#rrggbb`: what the method declares, else a shade by its name, the same in every run and on every machine."""
+    return declared or OTHER_COLOURS[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_COLOURS)]

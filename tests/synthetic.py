@@ -276,10 +276,12 @@ def _trial(study: _Study, index: int, depth: int, ldn: bool, rung: int | None, s
 
 def _depths(study: _Study) -> list[int]:
     depths = list(study.space.depth.values)
-    if study.method == "ldn":
+    if facts_of(study.method).learns_depth:
         return [study.space.depth.max]
-    if study.method == "grid":
+    if facts_of(study.method).exhaustive:
         return depths
+    if study.method == "deepest":
+        return depths[-1:]
     rng = np.random.default_rng([study.seed, *study.method.encode()])
     budget = study.space.budget
     n_trials = budget.early_stopping_trials if "asha" in study.method else budget.trials

@@ -1,17 +1,23 @@
 import re
 
-from harness.colours import colour_of
-
-METHODS = ("ldn", "grid", "random_search", "optuna_tpe", "asha", "optuna_asha", "golden_section")
-
-
-def test_known_methods_have_colours_of_their_own() -> None:
-    assert len({colour_of(method) for method in METHODS}) == len(METHODS)
-    assert colour_of("ldn") == "#D55E00"
+from harness.colours import OTHER_COLOURS, colour_of
+from harness.methods import known_methods
+from tests.synthetic import facts_of
 
 
-def test_an_unknown_method_keeps_its_colour_and_never_takes_the_ldns() -> None:
-    for name in (f"method_{index}" for index in range(200)):
-        assert re.fullmatch("#[0-9A-F]{6}", colour_of(name))
-        assert colour_of(name) == colour_of(name)
-        assert colour_of(name) != colour_of("ldn")
+def test_our_methods_have_colours_of_their_own() -> None:
+    declared = [facts_of(method).colour for method in known_methods()]
+    assert None not in declared
+    assert len(set(declared)) == len(declared)
+    assert not set(declared) & set(OTHER_COLOURS)
+
+
+def test_a_declared_colour_wins_over_the_name() -> None:
+    assert colour_of("somebodys_method", "#123456") == "#123456"
+
+
+def test_a_method_that_declares_none_keeps_a_shade_of_its_name() -> None:
+    shades = {colour_of(f"method_{index}", None) for index in range(200)}
+    assert shades == set(OTHER_COLOURS)
+    assert all(re.fullmatch("#[0-9A-F]{6}", shade) for shade in shades)
+    assert colour_of("somebodys_method", None) == colour_of("somebodys_method", None)

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from harness.colours import colour_of
 from harness.comparing.checklist import checklist
 from harness.comparing.contamination import contamination
 from harness.comparing.depth_curve import depth_check
 from harness.comparing.equal_quality import equal_quality
 from harness.comparing.fairness import differences_between
-from harness.comparing.finished import finished_by_method, refit_measures, search_measures
+from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
-from harness.comparing.phases import ledger
+from harness.comparing.phases import phases_of
 from harness.comparing.sentences import headline, sentence
 from harness.comparing.stages import build_stage
 from harness.comparing.values import Comparison
@@ -24,11 +25,16 @@ __all__ = ["Comparison", "compare"]
 NOT_DETERMINING = frozenset({"description", "margins"})  # a plan's hash leaves them out too
 
 
-def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[str] = ()) -> Comparison:
+def compare(units: Sequence[Unit], reference: str | None = None, problems: Sequence[str] = ()) -> Comparison:
     """Takes all units of one space; unfinished ones are named and left out, `problems` of reading become notes.
+
+    Without a reference it is the first method that learns its depth, else the first method.
 
     Raises UserError where nothing can be compared: no finished unit, an unknown reference, mixed settings.
     """
+    if not units:
+        raise UserError("a comparison needs at least one finished unit; there are none")
+    reference = _default_reference(units) if reference is None else reference
     _check(units, reference)
     space = units[0].plan.space
     by_method = finished_by_method(units, reference)
@@ -42,13 +48,15 @@ def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[st
     margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference, margins, search_measures)
+    search = build_stage("search", by_method, reference, margins)
     doubts = contamination(by_method, search.pairs)
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
     equal = [equal_quality(ours, theirs, margins.log_likelihood) for theirs in baselines]
-    checks = [depth_check(group, by_method.get("grid", [])) for group in by_method.values()]
+    exhaustive = exhaustive_method(by_method)
+    all_depths = by_method[exhaustive] if exhaustive else []
+    checks = [depth_check(group, all_depths) for group in by_method.values()]
     depth_checks = tuple(item for item in checks if item is not None)
     cells = {(unit.method, unit.seed) for unit in finished}
     return Comparison(
@@ -57,15 +65,18 @@ def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[st
         margins=margins,
         methods=tuple(by_method),
         unfinished_methods=tuple(method for method in known if method not in by_method),
+        exhaustive=exhaustive,
+        unordered=tuple(method for method, group in by_method.items() if not group[0].facts.ordered),
+        colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
         headline=headline(reference, search.pairs, doubts.found),
         sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
         search=search,
-        refit=build_stage("search + refit", by_method, reference, margins, refit_measures) if refitted else None,
+        refit=build_stage("search + refit", by_method, reference, margins) if refitted else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
-        ledgers=tuple(ledger(method, group) for method, group in by_method.items()),
+        phases=tuple(phases_of(method, group) for method, group in by_method.items()),
         depth_checks=depth_checks,
         contamination=doubts,
         fairness=fairness,
@@ -74,9 +85,12 @@ def compare(units: Sequence[Unit], reference: str = "ldn", problems: Sequence[st
     )
 
 
+def _default_reference(units: Sequence[Unit]) -> str:
+    plans = [unit.plan for unit in units]
+    return next((plan for plan in plans if plan.facts.learns_depth), plans[0]).method
+
+
 def _check(units: Sequence[Unit], reference: str) -> None:
-    if not units:
-        raise UserError("a comparison needs at least one finished unit; there are none")
     methods = {unit.plan.method for unit in units}
     if reference not in methods:
         raise UserError(

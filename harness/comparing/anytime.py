@@ -11,8 +11,7 @@ from harness.records import TrialRecord
 
 Array = NDArray[np.float64]
 
-ORDER_FREE = frozenset({"grid", "random_search"})  # their trials could have run in any order
-ORDERS = 1000
+ORDERS = 1000  # of the trials of a method whose order means nothing
 
 
 @dataclass(frozen=True)
@@ -48,21 +47,21 @@ def rungs_of(units: Sequence[Finished]) -> frozenset[int]:
     return frozenset(
         trial.curve[-1].epoch
         for unit in units
-        for trial in unit.unit.trials
+        for trial in unit.trials
         if trial.stop_reason == "scheduler" and trial.curve
     )
 
 
 def trajectory(unit: Finished, rungs: frozenset[int] = frozenset()) -> Trajectory:
-    """The incumbent changes when a trial ends or reports at a rung; an LDN trial's every report counts."""
-    if unit.method in ORDER_FREE:
+    """The incumbent changes when a trial ends or reports at a rung; where the depth is learnt, at every report."""
+    if not unit.facts.ordered:
         return _over_orders(unit)
-    return _as_recorded(unit.unit.trials, rungs)
+    return _as_recorded(unit.trials, rungs)
 
 
 def _over_orders(unit: Finished) -> Trajectory:
-    costs = np.array([trial.cost.device_seconds for trial in unit.unit.trials])
-    values = np.array([_final_value(trial) for trial in unit.unit.trials])
+    costs = np.array([trial.cost.device_seconds for trial in unit.trials])
+    values = np.array([_final_value(trial) for trial in unit.trials])
     rng = np.random.default_rng(unit.seed)
     orders = rng.permuted(np.tile(np.arange(len(costs)), (ORDERS, 1)), axis=1)
     return Trajectory(costs[orders].cumsum(axis=1), np.maximum.accumulate(values[orders], axis=1))
@@ -99,7 +98,7 @@ def _events(trial: TrialRecord, rungs: frozenset[int]) -> list[tuple[float, floa
     reports = [
         (point.device_seconds, point.val_log_likelihood)
         for point in trial.curve
-        if trial.val is not None and (trial.kind == "ldn" or point.epoch in rungs)
+        if trial.val is not None and (trial.learns_depth or point.epoch in rungs)
     ]
     return [*reports, (trial.cost.device_seconds, _final_value(trial))]
 

@@ -4,7 +4,7 @@ answered from the records. An answer is "yes" only where the evidence is in them
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harness.comparing.finished import Finished
+from harness.comparing.finished import ByMethod, Finished, exhaustive_method
 from harness.comparing.values import ChecklistItem, Contamination, DepthCheck, Difference
 
 Answer = Literal["yes", "partly", "no"]
@@ -13,7 +13,7 @@ _PROTOCOL = ("settings", "same network", "training and validation split", "test 
 
 
 def checklist(
-    by_method: Mapping[str, Sequence[Finished]],
+    by_method: ByMethod,
     fairness: Sequence[Difference],
     contamination: Contamination,
     depth_checks: Sequence[DepthCheck],
@@ -31,17 +31,21 @@ def _item(question: str, answer: Answer, evidence: str) -> ChecklistItem:
     return ChecklistItem(question=question, answer=answer, evidence=evidence)
 
 
-def _on_code(by_method: Mapping[str, Sequence[Finished]], units: Sequence[Finished]) -> list[ChecklistItem]:
-    space = units[0].unit.plan.space
-    codes = sorted({trial.environment.code for unit in units for trial in unit.unit.trials})
+def _on_code(by_method: ByMethod, units: Sequence[Finished]) -> list[ChecklistItem]:
+    space = units[0].plan.space
+    codes = sorted({trial.environment.code for unit in units for trial in unit.trials})
     version = ", ".join(codes)
     known: Answer = "partly" if any(code.endswith("+dirty") for code in codes) else "yes"
-    options = {method: group[0].unit.plan.options for method, group in by_method.items()}
+    options = {method: group[0].plan.options for method, group in by_method.items()}
     given = "; ".join(f"{method} {values}" for method, values in options.items() if values) or "all at their defaults"
     seeds = sorted({unit.seed for unit in units})
     training = space.training
     return [
-        _item("Is the code of the training pipeline released?", known, f"harness/train.py, code version {version}"),
+        _item(
+            "Is the code of the training pipeline released?",
+            known,
+            f"harness/training/, code version {version}",
+        ),
         _item(
             "Is the code of the search space released?", "yes", f"{space.name}: the whole space is in every plan.json"
         ),
@@ -59,15 +63,16 @@ def _on_code(by_method: Mapping[str, Sequence[Finished]], units: Sequence[Finish
 
 
 def _on_comparing(
-    by_method: Mapping[str, Sequence[Finished]],
+    by_method: ByMethod,
     units: Sequence[Finished],
     fairness: Sequence[Difference],
     contamination: Contamination,
     depth_checks: Sequence[DepthCheck],
 ) -> list[ChecklistItem]:
+    exhaustive = exhaustive_method(by_method)
     protocol = [item.rule for item in fairness if item.rule.startswith(_PROTOCOL)]
     confounders = [item.rule for item in fairness if not item.rule.startswith(_PROTOCOL)]
-    environment = units[0].unit.trials[0].environment if units[0].unit.trials else None
+    environment = units[0].trials[0].environment if units[0].trials else None
     same = f"{environment.machine}, {environment.device}, torch {environment.torch}" if environment else "no trials"
     per_seed = {seed: sum(unit.seed == seed for unit in units) for seed in sorted({unit.seed for unit in units})}
     complete = sum(count == len(by_method) for count in per_seed.values())
@@ -90,7 +95,7 @@ def _on_comparing(
         _item(
             "Were ablations run?",
             "partly" if depth_checks else "no",
-            "the learnt depths against every stand-alone depth of the grid; others are separate studies"
+            f"the chosen depths against every stand-alone depth, trained by {exhaustive}; others are separate studies"
             if depth_checks
             else "a comparison run holds none; they are separate studies",
         ),
@@ -102,7 +107,7 @@ def _on_comparing(
         _item("Is performance over time compared?", "yes", "anytime curves and cost at equal quality"),
         _item(
             "Is random search among the methods?",
-            "yes" if "random_search" in by_method else "no",
+            "yes" if any(group[0].facts.at_random for group in by_method.values()) else "no",
             ", ".join(by_method),
         ),
         _item(
@@ -112,10 +117,10 @@ def _on_comparing(
         ),
         _item(
             "Are tabular or surrogate benchmarks used for depth of evaluation?",
-            "partly" if "grid" in by_method else "no",
-            "grid trains every depth, which makes a table of this space"
-            if "grid" in by_method
-            else "grid did not run, so there is no table of all depths",
+            "partly" if exhaustive else "no",
+            f"{exhaustive} trains every depth, which makes a table of this space"
+            if exhaustive
+            else "no method trained every depth, so there is no table of all depths",
         ),
     ]
 

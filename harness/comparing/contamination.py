@@ -1,22 +1,22 @@
-"""Seconds on a shared machine lie: are they the same seconds for all methods?"""
+"""Timings on a shared machine can mislead: did a second buy the same work for every method?"""
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from harness import keys
-from harness.comparing.finished import Finished
+from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import Contamination, Pair
+from harness.measures import DEVICE_SECONDS, TFLOP
 
 STEP_TOLERANCE = 1.25  # seconds per training sample at equal depth, between two methods
 RATIO_TOLERANCE = 1.5  # cost ratio in device-seconds against the one in TFLOP
 
 
-def contamination(by_method: Mapping[str, Sequence[Finished]], pairs: Sequence[Pair]) -> Contamination:
+def contamination(by_method: ByMethod, pairs: Sequence[Pair]) -> Contamination:
     return Contamination(signs=(*_unequal_steps(by_method), *_disagreeing_ratios(pairs)))
 
 
-def _unequal_steps(by_method: Mapping[str, Sequence[Finished]]) -> list[str]:
+def _unequal_steps(by_method: ByMethod) -> list[str]:
     """The pair of methods whose training steps differ most at equal depth, when that is too much."""
     speeds = {method: _seconds_per_sample(units) for method, units in by_method.items()}
     worst = (1.0, "", "")
@@ -30,14 +30,14 @@ def _unequal_steps(by_method: Mapping[str, Sequence[Finished]]) -> list[str]:
     ratio, slow, fast = worst
     if ratio <= STEP_TOLERANCE:
         return []
-    return [f"at equal depth a training step took {slow} {ratio:.2f}× the seconds it took {fast}"]
+    return [f"at equal depth {slow} took {ratio:.2f}× as long for a training step as {fast}"]
 
 
 def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], float]:
     """By (kind, depth). Trials with several attempts are left out: their counters may hold work done twice."""
     seen: dict[tuple[str, int], list[float]] = {}
     for unit in units:
-        for trial in unit.unit.trials:
+        for trial in unit.trials:
             usable = trial.status != "failed" and len(trial.attempts) <= 1
             if usable and trial.cost.samples and trial.cost.train_seconds > 0:
                 seen.setdefault((trial.kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
@@ -47,9 +47,9 @@ def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], floa
 def _disagreeing_ratios(pairs: Sequence[Pair]) -> list[str]:
     signs = []
     for pair in pairs:
-        if not {keys.COST_DEVICE_SECONDS, keys.COST_TFLOP} <= pair.cost_ratios.keys():
+        if not {DEVICE_SECONDS.key, TFLOP.key} <= pair.cost_ratios.keys():
             continue
-        seconds, tflop = pair.cost_ratios[keys.COST_DEVICE_SECONDS].mean, pair.cost_ratios[keys.COST_TFLOP].mean
+        seconds, tflop = pair.cost_ratios[DEVICE_SECONDS.key].mean, pair.cost_ratios[TFLOP.key].mean
         if max(seconds / tflop, tflop / seconds) > RATIO_TOLERANCE:
             signs.append(f"{pair.baseline}'s cost ratio is {seconds:.2g}× in device time and {tflop:.2g}× in TFLOP")
     return signs

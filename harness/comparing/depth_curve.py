@@ -1,4 +1,4 @@
-"""The chosen depths against the measured curve: what every stand-alone network of the grid reached."""
+"""The chosen depths against the measured curve: what the stand-alone network of every depth reached."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,14 @@ from harness.records import Measures
 from harness.statistics import mean_interval, rank_correlation
 
 
-def depth_check(units: Sequence[Finished], grid: Sequence[Finished]) -> DepthCheck | None:
-    """Regret is a difference of measures, not of depths: the curve is often flat over many depths.
+def depth_check(units: Sequence[Finished], all_depths: Sequence[Finished]) -> DepthCheck | None:
+    """`all_depths`: the units of a method that trained every depth.
+
+    Regret is a difference of measures, not of depths: the curve is often flat over many depths.
 
     None when no seed has a test curve to compare with.
     """
-    pairs = [(unit, other) for unit, other in paired(units, grid) if other.result.final.per_depth_test]
+    pairs = [(unit, other) for unit, other in paired(units, all_depths) if other.result.final.per_depth_test]
     if not pairs:
         return None
     curves = [{item.depth: item.measures for item in other.result.final.per_depth_test} for _, other in pairs]
@@ -34,24 +36,20 @@ def depth_check(units: Sequence[Finished], grid: Sequence[Finished]) -> DepthChe
     def log_likelihood_regret(found: Sequence[Measures]) -> list[float]:
         return [best.log_likelihood - item.log_likelihood for best, item in zip(bests, found, strict=True)]
 
-    def accuracy_regret(found: Sequence[Measures]) -> list[float]:
-        return [best - item.accuracy for best, item in zip(accuracies, found, strict=True)]
-
     return DepthCheck(
         method=units[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
         log_likelihood_regret=mean_interval(log_likelihood_regret(at_choice)),
-        accuracy_regret=mean_interval(accuracy_regret(at_choice)),
+        accuracy_regret=mean_interval([best - item.accuracy for best, item in zip(accuracies, at_choice, strict=True)]),
         network_log_likelihood_regret=mean_interval(log_likelihood_regret(own)),
-        network_accuracy_regret=mean_interval(accuracy_regret(own)),
         nearest_used=tuple(nearest_used),
         rank_correlation=tuple(_correlation(*pair) for pair in pairs) if has_depths else None,
     )
 
 
-def _correlation(unit: Finished, grid: Finished) -> float | None:
-    """Spearman's ρ between the LDN's per-depth validation log-likelihood and the stand-alone networks'."""
+def _correlation(unit: Finished, all_depths: Finished) -> float | None:
+    """Spearman's ρ of validation log-likelihood per depth: inside the one network against stand-alone networks."""
     inside = {item.depth: item.measures.log_likelihood for item in unit.result.final.per_depth_val}
-    alone = {trial.depth: trial.val.log_likelihood for trial in grid.unit.trials if trial.val is not None}
+    alone = {trial.depth: trial.val.log_likelihood for trial in all_depths.trials if trial.val is not None}
     depths = sorted(inside.keys() & alone.keys())
     return rank_correlation([inside[depth] for depth in depths], [alone[depth] for depth in depths])

@@ -23,7 +23,6 @@ def equal_quality(reference: Sequence[Finished], baseline: Sequence[Finished], m
     all_reached = len(reached) == len(pairs) and min((*reached, *whole)) > 0
     return EqualQuality(
         baseline=baseline[0].method,
-        margin=margin,
         baseline_reaches=Reached(seeds=seeds, device_seconds=baseline_costs),
         reference_reaches=Reached(seeds=seeds, device_seconds=reference_costs),
         speed_up=ratio_interval(reached, whole) if all_reached else None,

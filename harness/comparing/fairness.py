@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from harness.comparing.finished import Finished
 from harness.comparing.values import Difference
-from harness.records import TrialConfig, TrialRecord
+from harness.records import FIXED_DEPTH, TrialRecord
 
 PerUnit = Callable[[Finished], Iterable[str]]
 
@@ -34,22 +34,22 @@ def _unequal(rule: str, units: Sequence[Finished], read: PerUnit) -> Iterator[Di
 
 def _settings(unit: Finished) -> Iterator[str]:
     """A method file may hand its trials other settings than the space's; the hash of a trial's config tells."""
-    for trial in unit.unit.trials:
-        wanted = TrialConfig.of(unit.unit.plan.space, trial.kind, trial.depth, trial.seed).hash
+    for trial in unit.trials:
+        wanted = unit.plan.trial_config(trial.depth).hash
         yield AS_THE_SPACE if trial.config_hash == wanted else "not as the space says"
 
 
 def _head_rule(unit: Finished) -> Iterator[str]:
-    """A fixed-depth network pays one call of the output block per sample, the LDN one per depth."""
-    for trial in unit.unit.trials:
+    """A fixed-depth network pays one call of the output block per sample, one that learns its depth one per depth."""
+    for trial in unit.trials:
         if trial.cost.samples:
-            heads = trial.depth + 1 if trial.kind == "ldn" else 1
+            heads = trial.depth + 1 if trial.learns_depth else 1
             fits = trial.cost.head_passes == trial.cost.samples * heads
             yield "one output block per depth used" if fits else "another number of output blocks"
 
 
 def _of_trials(read: Callable[[TrialRecord], object]) -> PerUnit:
-    return lambda unit: {str(read(trial)) for trial in unit.unit.trials}
+    return lambda unit: {str(read(trial)) for trial in unit.trials}
 
 
 _RULES: dict[str, PerUnit] = {
@@ -74,7 +74,7 @@ _RULES_PER_SEED: dict[str, PerUnit] = {
 
 
 def _unequal_load(units: Sequence[Finished]) -> Iterator[Difference]:
-    """The most of a method over its seeds: the last unit of a study always finds an emptier machine."""
+    """The most of a method over its seeds: the last unit of a run always finds an emptier machine."""
     most: dict[str, int] = {}
     for unit in units:
         most[unit.method] = max(most.get(unit.method, 0), unit.result.most_coresident_trials)
@@ -87,17 +87,18 @@ def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Differenc
     """A depth is the same network in every method: equal (kind, depth, seed), equal config."""
     hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for unit in units:
-        for trial in unit.unit.trials:
+        for trial in unit.trials:
             by_hash = hashes.setdefault((trial.kind, trial.depth, trial.seed), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]
     if unequal:
         kind, depth, seed = unequal[0]
+        network = f"fixed depth {depth}" if kind == FIXED_DEPTH else f"{kind} of depth {depth}"
         methods = sorted(set().union(*hashes[unequal[0]].values()))
         yield Difference(
             rule="same network, same settings",
-            detail=f"{len(unequal)} networks were trained with several settings, such as {kind} of depth {depth}, "
-            f"seed {seed} ({', '.join(methods)})",
+            detail=f"{len(unequal)} networks were trained with several settings, such as {network}, seed {seed} "
+            f"({', '.join(methods)})",
         )
 
 

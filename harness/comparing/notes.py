@@ -1,22 +1,20 @@
 """What a reader must know before believing the table: one sentence each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from harness.comparing.finished import Finished
-from harness.comparing.phases import ledger_faults
+from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination
-from harness.records import TrialRecord, Unit
+from harness.records import Unit
 
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
-def notes(
-    by_method: Mapping[str, Sequence[Finished]], units: Sequence[Unit], contamination: Contamination
-) -> tuple[str, ...]:
+def notes(by_method: ByMethod, units: Sequence[Unit], contamination: Contamination) -> tuple[str, ...]:
     found = [*_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
-        found.extend(ledger_faults(group))
+        found.extend(unexplained(group))
     found.extend(_on_all_failed(units))
     if len({unit.plan.space.margins for unit in units}) > 1:
         found.append("The margins were changed between runs; the strictest are used.")
@@ -33,11 +31,11 @@ def _on_contamination(contamination: Contamination) -> Iterator[str]:
 
 
 def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
-    trials = [trial for unit in units for trial in unit.unit.trials]
+    trials = [trial for unit in units for trial in unit.trials]
     at_cap = sum(trial.stop_reason == "cap" for trial in trials)
     if at_cap > len(trials) / 2:
         yield f"{method}: the epoch cap sets its cost: {at_cap} of {len(trials)} trials ended there."
-    late = [unit.seed for unit in units if any(trial.depth_changed_late for trial in _chosen(unit))]
+    late = [unit.seed for unit in units if unit.chosen and unit.chosen.depth_changed_late]
     if late:
         yield f"{method}: q not converged on {_seeds(late)}: the depth changed in the last quarter of training."
     if any(unit.result.order_dependent for unit in units):
@@ -47,7 +45,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         )
     outside = [unit.seed for unit in units if not unit.result.d_opt_in_range]
     if outside:
-        yield f"{method}: d_opt lies outside the depths of the fixed-depth searches on {_seeds(outside)}."
+        yield f"{method}: d_opt is outside the depths that fixed-depth searches may train on {_seeds(outside)}."
     failed = sum(trial.status == "failed" for trial in trials)
     if failed:
         yield f"{method}: {failed} of {len(trials)} trials failed; their cost is counted."
@@ -55,7 +53,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if lost > 0:
         yield f"{method}: {lost:.3g} device-seconds were lost to workers that died; they are counted."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
-        yield f"{method}: a driver was killed, so the end of an attempt is not known and its cost is a lower bound."
+        yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
     if any(trial.environment.code.endswith("+dirty") for trial in trials):
         yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
 
@@ -67,17 +65,13 @@ def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:
             yield f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
 
 
-def _on_refits(by_method: Mapping[str, Sequence[Finished]]) -> Iterator[str]:
+def _on_refits(by_method: ByMethod) -> Iterator[str]:
     """Search + refit is shown for all or for none."""
     units = [unit for group in by_method.values() for unit in group]
     without = [unit for unit in units if unit.result.refit is None]
     if 0 < len(without) < len(units):
         names = ", ".join(f"{unit.method} seed {unit.seed}" for unit in without)
         yield f"Search + refit is not shown, because these units were not refitted: {names}."
-
-
-def _chosen(unit: Finished) -> list[TrialRecord]:
-    return [trial for trial in unit.unit.trials if trial.trial_id == unit.result.chosen_trial]
 
 
 def _seeds(seeds: Sequence[int]) -> str:

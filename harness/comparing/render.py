@@ -9,7 +9,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.colours import colour_of
 from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, summary_tables
 from harness.comparing.values import Comparison
 
@@ -53,7 +52,7 @@ def _table(view: TableView, comparison: Comparison) -> RenderableType:
     for row in view.rows:
         name = row[0] if row[0] != previous or view.columns[1] == "n" else ""
         previous = row[0]
-        style = colour_of(row[0]) if row[0] in comparison.methods else ""
+        style = comparison.colours.get(row[0], "")
         table.add_row(Text(name, style=style), *(_cell(cell) for cell in row[1:]))
     return Group(Text(view.title, style="bold"), table, Padding(Text(view.caption, style="dim"), (0, 0, 1, 0)))
 

@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from harness import keys
-from harness.comparing.finished import EPOCHS, QUALITIES
 from harness.comparing.numbers import ratio_with_ends
 from harness.comparing.values import Pair
+from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP
 from harness.statistics import MOST_SEEDS, Interval, Verdict
 
-COST_WORDS = {keys.COST_DEVICE_SECONDS: "device time", keys.COST_TFLOP: "compute (TFLOP)", EPOCHS: "epochs"}
+COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
 
 
 def headline(reference: str, pairs: Sequence[Pair], contaminated: bool) -> str:
@@ -105,10 +104,10 @@ def seeds_needed(verdict: Verdict) -> str:
 
 
 def _leading(pair: Pair, contaminated: bool) -> tuple[str, ...]:
-    """What the text speaks of first: seconds, unless they lie."""
-    if contaminated and keys.COST_TFLOP in pair.cost_ratios:
-        return (keys.COST_TFLOP, EPOCHS)
-    return (keys.COST_DEVICE_SECONDS,)
+    """What the text speaks of first: seconds, unless they mislead."""
+    if contaminated and TFLOP.key in pair.cost_ratios:
+        return (TFLOP.key, EPOCHS.key)
+    return (DEVICE_SECONDS.key,)
 
 
 def _clearly_above_one(ratio: Interval | None) -> bool:

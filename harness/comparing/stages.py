@@ -1,21 +1,30 @@
 """Rows and pairs of one cost mode: means per method, the reference against every baseline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from harness import keys
 from harness.comparing.fairness import differences_between
-from harness.comparing.finished import COSTS, MEASURES, QUALITIES, Finished, Reader
+from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
+from harness.measures import COMPARED, COSTS, QUALITIES, Outcome
+from harness.records import SearchResult
 from harness.spaces import Margins
 from harness.statistics import difference_interval, mean_interval, non_inferiority, ratio_interval
 
-ByMethod = Mapping[str, Sequence[Finished]]
+StageName = Literal["search", "search + refit"]
+OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
+    "search": Outcome.of_search,
+    "search + refit": Outcome.of_refit,
+}
+Reader = Callable[[Finished], dict[str, float]]
 
 
-def build_stage(
-    name: Literal["search", "search + refit"], by_method: ByMethod, reference: str, margins: Margins, read: Reader
-) -> Stage:
+def build_stage(name: StageName, by_method: ByMethod, reference: str, margins: Margins) -> Stage:
+    def read(unit: Finished) -> dict[str, float]:
+        outcome = OUTCOMES[name](unit.result)
+        values = {measure.key: measure.read(outcome) for measure in COMPARED}
+        return {key: value for key, value in values.items() if value is not None}
+
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
     others = [method for method in by_method if method != reference] if reference in by_method else []
     pairs = (_pair(by_method[reference], by_method[other], margins, read) for other in others)
@@ -24,7 +33,7 @@ def build_stage(
 
 def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
     read_units = [read(unit) for unit in units]
-    per_seed = {measure.key: tuple(values[measure.key] for values in read_units) for measure in MEASURES}
+    per_seed = {measure.key: tuple(values[measure.key] for values in read_units) for measure in COMPARED}
     return MethodRow(
         method=method,
         seeds=tuple(unit.seed for unit in units),
@@ -56,7 +65,7 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: 
     verdicts = {}
     if not withheld:
         for measure in QUALITIES:
-            margin = margin_of(margins, measure.key)
+            margin = measure.margin_in(margins)
             if margin is not None:
                 sign = 1.0 if measure.better == "higher" else -1.0
                 gains = zip(column(ours, measure.key), column(theirs, measure.key), strict=True)
@@ -77,12 +86,3 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: 
         unequal=unequal,
         withheld=tuple(withheld),
     )
-
-
-def margin_of(margins: Margins, key: str) -> float | None:
-    """The space's margin for a measure; None for one that has no verdict (Brier)."""
-    return {
-        keys.TEST_ACCURACY: margins.accuracy,
-        keys.TEST_LOG_LIKELIHOOD: margins.log_likelihood,
-        keys.TEST_ECE: margins.ece,
-    }.get(key)

@@ -1,13 +1,13 @@
 """The tables of a comparison as plain text cells; terminal, markdown and HTML draw the same ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import keys
-from harness.comparing.finished import COSTS, DEPTH, QUALITIES
+from harness.comparing.anytime import ORDERS
 from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
-from harness.comparing.stages import margin_of
 from harness.comparing.values import Comparison, MethodRow, Pair, Reached, Stage
+from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure
 from harness.records import PHASES
 from harness.spaces import Margins
 
@@ -24,23 +24,25 @@ class TableView:
     rows: tuple[tuple[str, ...], ...]
 
 
-def cost_table(stage: Stage) -> TableView:
-    grid = next((row.values[keys.COST_DEVICE_SECONDS].mean for row in stage.rows if row.method == "grid"), None)
+def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
+    """With a column relative to the method that trains every depth, where one ran."""
+    whole = next((row.values[DEVICE_SECONDS.key].mean for row in stage.rows if row.method == exhaustive), None)
 
-    def of_grid(row: MethodRow) -> tuple[str, ...]:
-        return (f"{row.values[keys.COST_DEVICE_SECONDS].mean / grid:.2f}",) if grid else ()
+    def of_whole(row: MethodRow) -> tuple[str, ...]:
+        return (f"{row.values[DEVICE_SECONDS.key].mean / whole:.2f}",) if whole else ()
 
     return TableView(
         title=f"Cost, {stage.name}",
-        caption="Mean over seeds ± half of the 95 % t interval. Workers are shared by all methods, so their start is "
-        "no search's cost; with it, it falls on whichever came first. ÷ grid: mean device-seconds over grid's.",
-        columns=("method", "n", *(measure.title for measure in COSTS), *(("÷ grid",) if grid else ())),
+        caption="Mean over seeds ± half of the 95 % t interval. All methods share the workers, so starting them is not "
+        "part of any search's cost; “with start” adds it to whichever search came first."
+        + (f" ÷ {exhaustive}: mean device-seconds divided by {exhaustive}'s." if whole else ""),
+        columns=("method", "n", *(measure.title for measure in COSTS), *((f"÷ {exhaustive}",) if whole else ())),
         rows=tuple(
             (
                 row.method,
                 str(len(row.seeds)),
                 *(mean_and_spread(row.values[measure.key]) for measure in COSTS),
-                *of_grid(row),
+                *of_whole(row),
             )
             for row in stage.rows
         ),
@@ -71,8 +73,8 @@ def quality_table(stage: Stage) -> TableView:
     measures = (DEPTH, *QUALITIES)
     return TableView(
         title=f"Chosen depth and quality on the test set, {stage.name}",
-        caption="Mean over seeds ± half of the 95 % t interval. Accuracy and log-likelihood (nats): higher is better; "
-        "ECE and Brier: lower.",
+        caption="Mean over seeds ± half of the 95 % t interval. Higher is better: "
+        f"{_titles('higher')}; lower is better: {_titles('lower')}.",
         columns=("method", "n", *(measure.title for measure in measures)),
         rows=tuple(
             (row.method, str(len(row.seeds)), *(mean_and_spread(row.values[measure.key]) for measure in measures))
@@ -81,26 +83,42 @@ def quality_table(stage: Stage) -> TableView:
     )
 
 
+def _titles(better: Better) -> str:
+    found = [measure for measure in QUALITIES if measure.better == better]
+    return listed([f"{measure.title} ({measure.unit})" if measure.unit else measure.title for measure in found])
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
+
+
 def difference_table(stage: Stage, reference: str, margins: Margins) -> TableView:
     """One line per baseline and judged measure."""
-    rows = []
-    for pair in stage.pairs:
-        for measure in QUALITIES:
-            margin = margin_of(margins, measure.key)
-            if margin is not None:
-                difference = signed(pair.differences[measure.key])
-                rows.append((pair.baseline, measure.title, difference, f"{margin:g}", _outcome(pair, measure.key)))
+    judged = [(measure, margin) for measure in QUALITIES if (margin := measure.margin_in(margins)) is not None]
+    rows = [
+        (
+            pair.baseline,
+            measure.title,
+            signed(pair.differences[measure.key]),
+            f"{margin:g}",
+            _outcome(pair, measure),
+        )
+        for pair in stage.pairs
+        for measure, margin in judged
+    ]
+    lower = [measure.title for measure, _ in judged if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
-        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end lies inside the margin. ECE: "
-        "negative is good.",
+        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end is inside the margin."
+        + (f" {listed(lower)}: negative is good." if lower else ""),
         columns=("baseline", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )
 
 
-def _outcome(pair: Pair, key: str) -> str:
-    verdict = pair.verdicts.get(key)
+def _outcome(pair: Pair, measure: Measure) -> str:
+    verdict = pair.verdicts.get(measure.key)
     if pair.withheld:
         return "withheld" if pair.unequal else "one seed"
     if verdict is None:
@@ -113,8 +131,8 @@ def equal_quality_table(comparison: Comparison) -> TableView:
     return TableView(
         title="Cost at equal quality (a lower bound: an oracle stops the search at the right moment)",
         caption="Device-seconds until the best validation log-likelihood came within "
-        f"{comparison.margins.log_likelihood:g} nats of the other's final value: seeds that got there, and the median. "
-        "Grid and random_search: mean over 1,000 orders of their trials.",
+        f"{comparison.margins.log_likelihood:g} nats of the other's final value: seeds that got there, and the median."
+        + over_orders(comparison.unordered),
         columns=(
             "baseline",
             f"it reaches {reference}",
@@ -137,6 +155,14 @@ def equal_quality_table(comparison: Comparison) -> TableView:
     )
 
 
+def over_orders(unordered: Sequence[str]) -> str:
+    """A sentence on methods whose curves are means over orders of their trials; "" where there are none."""
+    if not unordered:
+        return ""
+    whose = "its" if len(unordered) == 1 else "their"
+    return f" For {listed(unordered)}: mean over {ORDERS:,} orders of {whose} trials."
+
+
 def _count(reached: Reached) -> str:
     return f"{reached.count} of {len(reached.seeds)}"
 
@@ -150,7 +176,7 @@ def wall_clock_table(comparison: Comparison) -> TableView:
     return TableView(
         title="Wall-clock, modelled",
         caption="Seconds on w devices, scheduled from recorded trial durations, mean over seeds; not measured on w "
-        "devices. Adaptive searches use at most the concurrency they ran with; a trial is never spread.",
+        "devices. An adaptive search uses at most the concurrency it ran with; a trial is never spread over devices.",
         columns=("method", *(f"w = {count}" for count in devices)),
         rows=tuple(
             (item.method, *("does not fit" if value is None else plain(value) for value in item.seconds.values()))
@@ -159,27 +185,28 @@ def wall_clock_table(comparison: Comparison) -> TableView:
     )
 
 
-def ledger_table(comparison: Comparison) -> TableView:
-    ledgers = comparison.ledgers
-    lines = {phase: [item.phases[phase] for item in ledgers] for phase in PHASES}
-    lines["search cost"] = [item.total for item in ledgers]
-    lines["worker start"] = [item.worker_start for item in ledgers]
-    lines["search cost with worker start"] = [item.total + item.worker_start for item in ledgers]
-    if all(item.refit is not None for item in ledgers):
-        lines["refit"] = [item.refit or 0.0 for item in ledgers]
-    lines["final evaluation"] = [item.final_eval for item in ledgers]
-    lines["driver (seconds)"] = [item.driver_seconds for item in ledgers]
-    lines["queue (seconds)"] = [item.queue_seconds for item in ledgers]
+def phase_table(comparison: Comparison) -> TableView:
+    methods = comparison.phases
+    lines = {phase: [item.device_seconds[phase] for item in methods] for phase in PHASES}
+    lines["search cost"] = [item.total for item in methods]
+    lines["worker start"] = [item.worker_start for item in methods]
+    lines["search cost with worker start"] = [item.total + item.worker_start for item in methods]
+    if all(item.refit is not None for item in methods):
+        lines["refit"] = [item.refit or 0.0 for item in methods]
+    lines["final evaluation"] = [item.final_eval for item in methods]
+    lines["driver (seconds)"] = [item.driver_seconds for item in methods]
+    lines["queue (seconds)"] = [item.queue_seconds for item in methods]
     return TableView(
         title="Where the device time went",
-        caption="Device-seconds, mean over seeds. The phases add up to the search cost; the lines below stand outside.",
-        columns=("phase", *(item.method for item in ledgers)),
+        caption="Device-seconds, mean over seeds. The phases add up to the search cost; the lines below it are not "
+        "part of it.",
+        columns=("phase", *(item.method for item in methods)),
         rows=tuple((name, *map(plain, values)) for name, values in lines.items()),
     )
 
 
 def depth_table(comparison: Comparison) -> TableView:
-    """Only where grid ran."""
+    """Only where a method trained every depth."""
     rows = []
     for check in comparison.depth_checks:
         known = [value for value in check.rank_correlation or () if value is not None]
@@ -194,12 +221,22 @@ def depth_table(comparison: Comparison) -> TableView:
         )
     return TableView(
         title="Chosen depth against the measured curve of all depths (analysis only)",
-        caption="Regret on the test set against the best depth of the grid: of the stand-alone network at the chosen "
-        "depth, and of the method's own network. ρ: Spearman, validation log-likelihood per depth of the LDN "
-        "against stand-alone networks, mean (range) over seeds.",
+        caption=f"Regret on the test set against the best depth that {comparison.exhaustive} trained: of the "
+        "stand-alone network at the chosen depth, and of the method's own network. ρ: Spearman correlation of "
+        "validation log-likelihood per depth inside a learnt-depth network with that of stand-alone networks, mean "
+        f"(range) over seeds.{_nearest_used(comparison)}",
         columns=("method", "depth: nats", "depth: accuracy", "network: nats", "rank ρ"),
         rows=tuple(rows),
     )
+
+
+def _nearest_used(comparison: Comparison) -> str:
+    found = [
+        f"{check.method} seed {', '.join(map(str, check.nearest_used))}"
+        for check in comparison.depth_checks
+        if check.nearest_used
+    ]
+    return f" The chosen depth was not trained alone, so the nearest one is used: {'; '.join(found)}." if found else ""
 
 
 def summary_tables(comparison: Comparison) -> list[TableView]:
@@ -210,16 +247,16 @@ def detail_tables(comparison: Comparison) -> list[TableView]:
     tables = [] if comparison.refit is None else _stage_tables(comparison.refit, comparison)
     if comparison.equal_quality:
         tables.append(equal_quality_table(comparison))
-    tables += [wall_clock_table(comparison), ledger_table(comparison)]
+    tables += [wall_clock_table(comparison), phase_table(comparison)]
     return [*tables, depth_table(comparison)] if comparison.depth_checks else tables
 
 
 def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
     reference = comparison.reference
     if not stage.pairs:
-        return [cost_table(stage), quality_table(stage)]
+        return [cost_table(stage, comparison.exhaustive), quality_table(stage)]
     return [
-        cost_table(stage),
+        cost_table(stage, comparison.exhaustive),
         ratio_table(stage, reference),
         quality_table(stage),
         difference_table(stage, reference, comparison.margins),

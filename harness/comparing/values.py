@@ -5,8 +5,6 @@ from typing import Literal
 from harness.spaces import Frozen, Margins
 from harness.statistics import Interval, Verdict
 
-Better = Literal["lower", "higher"]
-
 
 class MethodRow(Frozen):
     """One line of the table: means over the method's finished seeds, with 95 % t intervals."""
@@ -24,7 +22,7 @@ class Pair(Frozen):
     seeds: tuple[int, ...]
     cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
     differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
-    verdicts: dict[str, Verdict]  # accuracy, log-likelihood, ECE; empty when withheld
+    verdicts: dict[str, Verdict]  # of the measures that have a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
 
@@ -60,7 +58,6 @@ class EqualQuality(Frozen):
     """Cost at equal validation log-likelihood, both ways. A lower bound: the baseline does not know when to stop."""
 
     baseline: str
-    margin: float
     baseline_reaches: Reached  # the reference's final value − margin
     reference_reaches: Reached  # the baseline's final value − margin, on the reference's own curve
     speed_up: Interval | None  # baseline_reaches / the reference's whole cost; None unless every seed reached it
@@ -73,11 +70,11 @@ class WallClock(Frozen):
     seconds: dict[int, float | None]  # by number of devices
 
 
-class Ledger(Frozen):
+class Phases(Frozen):
     """Where a method's device time went: means over seeds, in device-seconds."""
 
     method: str
-    phases: dict[str, float]
+    device_seconds: dict[str, float]  # by phase
     total: float  # the search cost
     worker_start: float  # outside search cost, as is everything below
     final_eval: float
@@ -87,16 +84,15 @@ class Ledger(Frozen):
 
 
 class DepthCheck(Frozen):
-    """A method's choice of depth against the measured curve of stand-alone networks (grid). Analysis only."""
+    """A method's choice of depth against the measured curve of stand-alone networks. Analysis only."""
 
     method: str
     seeds: tuple[int, ...]
-    log_likelihood_regret: Interval  # best trained DDN − the DDN at the chosen depth, test set
+    log_likelihood_regret: Interval  # best fixed depth − the fixed depth that was chosen, test set
     accuracy_regret: Interval
-    network_log_likelihood_regret: Interval  # best trained DDN − the method's own chosen network
-    network_accuracy_regret: Interval
+    network_log_likelihood_regret: Interval  # best fixed depth − the method's own chosen network
     nearest_used: tuple[int, ...]  # seeds whose d_opt was not trained: the nearest depth stood in
-    rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (LDN)
+    rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
 
 
 class Difference(Frozen):
@@ -130,6 +126,9 @@ class Comparison(Frozen):
     margins: Margins
     methods: tuple[str, ...]  # with at least one finished unit; the reference first
     unfinished_methods: tuple[str, ...]  # with none
+    exhaustive: str | None  # the first method that trains every depth in full
+    unordered: tuple[str, ...]  # methods whose order of trials means nothing: their curves are means over orders
+    colours: dict[str, str]  # method → #rrggbb
     seeds: tuple[int, ...]
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
     headline: str
@@ -138,7 +137,7 @@ class Comparison(Frozen):
     refit: Stage | None
     equal_quality: tuple[EqualQuality, ...]
     wall_clock: tuple[WallClock, ...]  # modelled
-    ledgers: tuple[Ledger, ...]
+    phases: tuple[Phases, ...]
     depth_checks: tuple[DepthCheck, ...]
     contamination: Contamination
     fairness: tuple[Difference, ...]

@@ -3,12 +3,10 @@
 import heapq
 from collections.abc import Sequence
 
-from harness.comparing.anytime import ORDER_FREE
 from harness.comparing.finished import Finished
 from harness.comparing.values import WallClock
 
 DEVICES = (1, 2, 4, 8)
-AT_MOST = {"golden_section": 2}  # it never has more than two points to try
 
 
 def wall_clock(method: str, units: Sequence[Finished]) -> WallClock:
@@ -23,13 +21,14 @@ def wall_clock(method: str, units: Sequence[Finished]) -> WallClock:
 
 def _unit_seconds(unit: Finished, devices: int) -> float | None:
     """None: a trial that holds more than `devices` does not fit."""
-    held = max((trial.cost.devices for trial in unit.unit.trials), default=1.0)
+    held = max((trial.cost.devices for trial in unit.trials), default=1.0)
     slots = int(devices / held + 1e-9) if held > 0 else devices
     if slots < 1:
         return None
-    if unit.method not in ORDER_FREE:
-        slots = min(slots, unit.result.concurrency or slots, AT_MOST.get(unit.method, slots))
-    return list_schedule([trial.cost.held_seconds for trial in unit.unit.trials], slots)
+    if unit.facts.adaptive:  # with more at once it would have chosen and stopped otherwise
+        slots = min(slots, unit.result.concurrency or slots)
+    slots = min(slots, unit.facts.most_at_once or slots)
+    return list_schedule([trial.cost.held_seconds for trial in unit.trials], slots)
 
 
 def list_schedule(durations: Sequence[float], workers: int) -> float:

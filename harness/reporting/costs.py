@@ -3,10 +3,9 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness import keys
-from harness.colours import colour_of
 from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends
 from harness.comparing.values import Comparison
+from harness.measures import DEVICE_SECONDS
 from harness.records import PHASES
 from harness.reporting.drawing import INK, MARKERS, Drawing, draw, legend_below, plain_axis
 
@@ -24,16 +23,16 @@ PHASE_COLOURS = {
 
 def cost_bars(comparison: Comparison) -> Drawing:
     rows = comparison.search.rows
-    ledgers = {item.method: item for item in comparison.ledgers}
-    ratios = {pair.baseline: pair.cost_ratios.get(keys.COST_DEVICE_SECONDS) for pair in comparison.search.pairs}
+    phases = {item.method: item for item in comparison.phases}
+    ratios = {pair.baseline: pair.cost_ratios.get(DEVICE_SECONDS.key) for pair in comparison.search.pairs}
     refitted = comparison.refit is not None
-    ends = [item.total + item.worker_start + (item.refit or 0.0) for item in ledgers.values()]
-    widest = max(*ends, *(cost for row in rows for cost in row.per_seed[keys.COST_DEVICE_SECONDS])) or 1.0
+    ends = [item.total + item.worker_start + (item.refit or 0.0) for item in phases.values()]
+    widest = max(*ends, *(cost for row in rows for cost in row.per_seed[DEVICE_SECONDS.key])) or 1.0
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for place, row in enumerate(rows):
-            item, colour = ledgers[row.method], colour_of(row.method)
+            item, colour = phases[row.method], comparison.colours[row.method]
             axes.barh(place, item.total, color=colour, height=0.62)
             axes.barh(
                 place, item.worker_start, left=item.total, color="white", edgecolor=colour, hatch="////", height=0.62
@@ -42,7 +41,7 @@ def cost_bars(comparison: Comparison) -> Drawing:
             if refitted:
                 axes.barh(place, item.refit or 0.0, left=end, color=colour, alpha=0.3, height=0.62)
                 end += item.refit or 0.0
-            points = row.per_seed[keys.COST_DEVICE_SECONDS]
+            points = row.per_seed[DEVICE_SECONDS.key]
             axes.plot(points, [place + 0.31] * len(points), "o", ms=3.2, color="white", mec=INK, mew=0.7)
             found = ratios.get(row.method)
             text = plain(item.total) + " s" + (f"  ·  {ratio_with_ends(found)}" if found else "")
@@ -54,13 +53,13 @@ def cost_bars(comparison: Comparison) -> Drawing:
         axes.grid(axis="y", visible=False)
         plain_axis(axes)
 
-    parts = "; ".join(f"{row.method} {mean_and_spread(row.values[keys.COST_DEVICE_SECONDS])}" for row in rows)
+    parts = "; ".join(f"{row.method} {mean_and_spread(row.values[DEVICE_SECONDS.key])}" for row in rows)
     return draw(
         "cost",
         "What a search costs",
-        "Mean over seeds; dots are single seeds. Hatched: start of workers, which methods share; not in the figures"
+        "Mean over seeds; dots are single seeds. Hatched: starting workers, which methods share; not in the numbers"
         + (", pale: refit" if refitted else "")
-        + f". The factor is each search's cost over {comparison.reference}'s, paired by seed, with its 95 % interval.",
+        + f". The factor is each search's cost ÷ {comparison.reference}'s, paired by seed, with its 95 % interval.",
         f"Bars of device-seconds per method: {parts}.",
         0.8 + 0.42 * len(rows),
         paint,
@@ -76,7 +75,7 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
                 axes.plot(
                     *zip(*known, strict=True),
                     marker=MARKERS[index % len(MARKERS)],
-                    color=colour_of(item.method),
+                    color=comparison.colours[item.method],
                     mec="white",
                     ms=7,
                     label=item.method,
@@ -98,7 +97,7 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
         "wallclock",
         "Waiting time on more devices (modelled)",
         "Scheduled from recorded trial durations, not measured on so many devices. A search of independent trials "
-        "gains from every device, an adaptive one up to the concurrency it ran with, one trial not at all.",
+        "gains from every device, an adaptive one only up to the concurrency it ran with, a single trial not at all.",
         f"Modelled seconds at 1, 2, 4 and 8 devices: {parts}.",
         3.0,
         paint,
@@ -106,16 +105,16 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
 
 
 def phases_stacked(comparison: Comparison) -> Drawing:
-    ledgers = comparison.ledgers
-    used = [phase for phase in PHASES if any(item.phases[phase] > 0 for item in ledgers)]
+    methods = comparison.phases
+    used = [phase for phase in PHASES if any(item.device_seconds[phase] > 0 for item in methods)]
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        for place, item in enumerate(ledgers):
-            whole = sum(item.phases.values()) or 1.0
+        for place, item in enumerate(methods):
+            whole = sum(item.device_seconds.values()) or 1.0
             left = 0.0
             for phase in used:
-                share = 100 * item.phases[phase] / whole
+                share = 100 * item.device_seconds[phase] / whole
                 label = phase if place == 0 else None
                 hatch = "xxx" if phase == "lost" else None
                 colour = PHASE_COLOURS[phase]
@@ -131,7 +130,7 @@ def phases_stacked(comparison: Comparison) -> Drawing:
                     label=label,
                 )
                 left += share
-        axes.set_yticks(range(len(ledgers)), [item.method for item in ledgers])
+        axes.set_yticks(range(len(methods)), [item.method for item in methods])
         axes.invert_yaxis()
         axes.set_xlim(0, 100)
         axes.set_xlabel("% of the device time of all trials")
@@ -139,13 +138,14 @@ def phases_stacked(comparison: Comparison) -> Drawing:
         legend_below(figure, axes, columns=4)
 
     parts = "; ".join(
-        f"{item.method}: " + ", ".join(f"{phase} {plain(item.phases[phase])}" for phase in used) for item in ledgers
+        f"{item.method}: " + ", ".join(f"{phase} {plain(item.device_seconds[phase])}" for phase in used)
+        for item in methods
     )
     return draw(
         "phases",
         "Where the device time went",
         "Every second that a trial held its devices belongs to one phase; failed, stopped and repeated work included.",
         f"Device-seconds per phase: {parts}.",
-        1.2 + 0.36 * len(ledgers),
+        1.2 + 0.36 * len(methods),
         paint,
     )

@@ -1,14 +1,15 @@
 """Figures that go back to the units: anytime curves, the posterior over depths, calibration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.colours import colour_of
+from harness.colours import BLUE
 from harness.comparing.anytime import Array, rungs_of, trajectory
-from harness.comparing.finished import Finished
+from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
+from harness.comparing.tables import over_orders
 from harness.comparing.values import Comparison
 from harness.records import ReliabilityBin
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
@@ -16,7 +17,6 @@ from harness.reporting.posterior import DepthBelief, paint_posterior
 
 GRID_POINTS = 160
 FEWEST_SAMPLES = 30  # of a calibration bin; fewer say little about it
-ByMethod = Mapping[str, Sequence[Finished]]
 
 
 def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
@@ -36,7 +36,7 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
                 continue
             seeds = values[:, shown]
             mean = seeds.mean(axis=0)
-            colour = colour_of(method)
+            colour = comparison.colours[method]
             axes.fill_between(
                 grid[shown], seeds.min(axis=0), seeds.max(axis=0), step="post", color=colour, alpha=0.15, lw=0
             )
@@ -58,7 +58,7 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
         "anytime",
         "How good, how soon",
         "Best validation log-likelihood so far against device-seconds spent: mean and range over seeds, up to the "
-        "end of the longest search (marked). Grid and random_search: averaged over 1,000 orders of their trials. "
+        f"end of the longest search (marked).{over_orders(comparison.unordered)} "
         "Dotted: the target of “cost at equal quality”.",
         f"Anytime curves: {finals}.",
         3.6,
@@ -71,21 +71,33 @@ def _incumbents(units: Sequence[Finished], grid: Array) -> Array:
     return np.stack([trajectory(unit, rungs).best_at(grid) for unit in units])
 
 
-def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
-    """The paper's figure 2, left: q(d) under the stand-alone networks' test log-likelihood. None without an LDN."""
-    learnt = [[unit for unit in units if _q(unit)] for units in by_method.values()]
-    ldn = next((units for units in learnt if units), [])  # the reference comes first
-    if not ldn:
+def posterior_over_depths(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
+    """The paper's figure 2, left: q(d) under the stand-alone networks' test log-likelihood.
+
+    Of the first method that learns its depth: the reference, if it does. None without one.
+    """
+    learnt = {method: [unit for unit in units if _q(unit)] for method, units in by_method.items()}
+    name = next((method for method, units in learnt.items() if units), None)
+    if name is None:
         return None
-    q = np.array([_q(unit) for unit in ldn])
-    chosen = [unit.result.d_opt for unit in ldn]
+    q = np.array([_q(unit) for unit in learnt[name]])
+    chosen = [unit.result.d_opt for unit in learnt[name]]
+    exhaustive = comparison.exhaustive
     curves = [
         {item.depth: item.measures.log_likelihood for item in unit.result.final.per_depth_test}
-        for unit in by_method.get("grid", ())
+        for unit in (by_method[exhaustive] if exhaustive else ())
     ]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    own = float(np.mean([unit.result.final.chosen.log_likelihood for unit in ldn]))
-    belief = DepthBelief(q, chosen, own, {depth: [curve[depth] for curve in curves] for depth in common})
+    own = float(np.mean([unit.result.final.chosen.log_likelihood for unit in learnt[name]]))
+    belief = DepthBelief(
+        name=name,
+        q=q,
+        chosen=chosen,
+        pruned=own,
+        fixed={depth: [curve[depth] for curve in curves] for depth in common},
+        colour=comparison.colours[name],
+        fixed_colour=comparison.colours[exhaustive] if exhaustive else BLUE,
+    )
 
     def paint(figure: Figure) -> None:
         legend_below(figure, *paint_posterior(figure.subplots(), belief), columns=2)
@@ -102,7 +114,7 @@ def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
             "Line: what a network of exactly that depth reached on the test set when trained alone, mean and range "
             "over seeds."
             if common
-            else "Grid did not run, so there is no curve of stand-alone networks to lay over it."
+            else "No method trained every depth, so there is no curve of stand-alone networks to compare with."
         ),
         f"q(d) peaks on average at depth {int(q.mean(axis=0).argmax())}; chosen depths per seed: "
         f"{', '.join(map(str, chosen))}.{best}",
@@ -112,18 +124,16 @@ def posterior_over_depths(by_method: ByMethod) -> Drawing | None:
 
 
 def _q(unit: Finished) -> tuple[float, ...]:
-    for trial in unit.unit.trials:
-        if trial.trial_id == unit.result.chosen_trial and trial.posterior is not None:
-            return trial.posterior.q
-    return ()
+    posterior = unit.chosen.posterior if unit.chosen and unit.facts.learns_depth else None
+    return posterior.q if posterior else ()
 
 
 def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
-    """The reference against the networks a search chose: grid's, else those of the first other method."""
+    """The reference against the networks a search chose: the exhaustive one's, else the first other method's."""
     others = [method for method in by_method if method != comparison.reference]
     if comparison.reference not in by_method or not others:
         return None
-    pair = (comparison.reference, "grid" if "grid" in others else others[0])
+    pair = (comparison.reference, comparison.exhaustive if comparison.exhaustive in others else others[0])
     pooled = {method: pooled_bins([unit.result.final.reliability for unit in by_method[method]]) for method in pair}
     if not all(any(item.count for item in bins) for bins in pooled.values()):
         return None
@@ -135,7 +145,7 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
         for index, method in enumerate(pair):
             bins = [item for item in pooled[method] if item.count >= FEWEST_SAMPLES]
             rare = [item for item in pooled[method] if 0 < item.count < FEWEST_SAMPLES]
-            colour, marker = colour_of(method), MARKERS[index]
+            colour, marker = comparison.colours[method], MARKERS[index]
             label = f"{method}, ECE {plain(eces[method])}"
             confidence = [item.confidence for item in bins]
             axes.plot(

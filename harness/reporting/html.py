@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from harness import keys
-from harness.colours import colour_of
-from harness.comparing.finished import QUALITIES, finished_by_method
+from harness.comparing.finished import finished_by_method
 from harness.comparing.numbers import ratio_with_ends
 from harness.comparing.sentences import COST_WORDS, as_said, straddles_one
 from harness.comparing.tables import detail_tables, summary_tables
 from harness.comparing.values import Comparison, Pair
+from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
 from harness.records import Unit
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
@@ -60,7 +59,7 @@ def _verdict(comparison: Comparison) -> list[str]:
 
 
 def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
-    lead = keys.COST_TFLOP if comparison.contamination.found else keys.COST_DEVICE_SECONDS
+    lead = TFLOP.key if comparison.contamination.found else DEVICE_SECONDS.key
     badges = "".join(
         f'<span class="badge {BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
         f"{escape(m.title)}: {escape(pair.verdicts[m.key].outcome)}</span>"
@@ -69,8 +68,9 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     )
     if pair.withheld:
         badges = '<span class="badge open">verdict withheld</span>'
+    colour = comparison.colours[pair.baseline]
     return (
-        f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour_of(pair.baseline)}">'
+        f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
         f"<h3>against {escape(pair.baseline)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
         f"<p class=badges>{badges}</p><p class=sentence>{escape(sentence)}</p>"
         f"<p class=sentence>{escape(_at_equal_quality(comparison, pair.baseline))}</p></article>"
@@ -110,7 +110,7 @@ def _fairness(comparison: Comparison) -> Iterable[str]:
             "machine, versions, test set, cost rule of the output block.</p>"
         )
         return
-    yield "<p>These ought to be equal and are not. Every verdict between methods that differ is withheld.</p><dl>"
+    yield "<p>These should be equal but are not. Every verdict between methods that differ is withheld.</p><dl>"
     for item in comparison.fairness:
         yield f"<dt>{escape(item.rule)}</dt><dd>{escape(item.detail)}</dd>"
     yield "</dl>"

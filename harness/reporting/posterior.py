@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.colours import GREEN, colour_of
+from harness.colours import GREEN
 from harness.comparing.numbers import plain
 from harness.reporting.drawing import INK
 
@@ -18,10 +18,13 @@ WINDOW = 4.0  # nats below the best
 class DepthBelief:
     """What the seeds of one learnt-depth network believe, beside networks of a fixed depth."""
 
+    name: str  # of the network
     q: np.ndarray  # (seeds, D+1)
     chosen: list[int]  # d_opt of each seed
     pruned: float  # mean test log-likelihood of the network pruned to d_opt
     fixed: Mapping[int, Sequence[float]]  # depth → test log-likelihood of each seed's stand-alone network
+    colour: str
+    fixed_colour: str
 
     @property
     def best_fixed(self) -> tuple[int, float] | None:
@@ -32,7 +35,7 @@ class DepthBelief:
 
 def paint_posterior(axes: Axes, belief: DepthBelief) -> list[Axes]:
     """Bars of the mean with the seeds' range as whiskers. Returns the axes that a legend speaks of."""
-    q, colour = belief.q, colour_of("ldn")
+    q, colour = belief.q, belief.colour
     depths, mean = np.arange(q.shape[1]), q.mean(axis=0)
     axes.bar(depths, mean, color=colour, alpha=0.35, width=0.85, label="q(d), mean over seeds")
     if len(q) > 1:
@@ -55,20 +58,20 @@ def _paint_fixed(axes: Axes, belief: DepthBelief) -> Axes:
     twin.spines["right"].set_visible(True)
     depths = sorted(belief.fixed)
     seeds = [belief.fixed[depth] for depth in depths]
-    blue = colour_of("grid")
+    colour = belief.fixed_colour
     means = np.array([float(np.mean(each)) for each in seeds])
     floor = _floor([*(value for each in seeds for value in each), belief.pruned])
     lows, highs = [max(min(each), floor) for each in seeds], [max(*each, floor) for each in seeds]
-    twin.fill_between(depths, lows, highs, color=blue, alpha=0.15, lw=0)
+    twin.fill_between(depths, lows, highs, color=colour, alpha=0.15, lw=0)
     size = 4 if len(depths) <= 25 else 3
     shown = np.maximum(means, floor)
-    twin.plot(depths, shown, "o-", ms=size, color=blue, mec="white", mew=0.5, label="stand-alone networks, test")
+    twin.plot(depths, shown, "o-", ms=size, color=colour, mec="white", mew=0.5, label="stand-alone networks, test")
     for depth, mean in zip(depths, means, strict=True):
         if mean < floor:  # one network that fell apart must not flatten all the others
             twin.annotate(
-                plain(mean), (depth, floor), (0, -3), textcoords="offset points", ha="center", va="top", color=blue
+                plain(mean), (depth, floor), (0, -3), textcoords="offset points", ha="center", va="top", color=colour
             )
-    twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label="LDN pruned to d_opt, test")
+    twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label=f"{belief.name} pruned to d_opt, test")
     twin.margins(y=0.12)
     twin.set_ylabel("test log-likelihood (nats)")
     return twin

@@ -5,35 +5,32 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness import keys
-from harness.colours import colour_of
-from harness.comparing.finished import QUALITIES, Measure
 from harness.comparing.numbers import plain
-from harness.comparing.stages import margin_of
 from harness.comparing.values import Comparison, MethodRow
+from harness.measures import ACCURACY, DEVICE_SECONDS, QUALITIES, Measure
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
 
 
 def quality_against_cost(comparison: Comparison) -> Drawing:
     rows = comparison.search.rows
-    measures = QUALITIES[:2]
+    measures = [measure for measure in QUALITIES if measure.better == "higher"]
     fronts = {measure.key: pareto_front(rows, measure.key) for measure in measures}
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         for axes, measure in zip(panels, measures, strict=True):
             front = sorted(
-                (row.values[keys.COST_DEVICE_SECONDS].mean, row.values[measure.key].mean)
+                (row.values[DEVICE_SECONDS.key].mean, row.values[measure.key].mean)
                 for row in rows
                 if row.method in fronts[measure.key]
             )
             axes.step(*zip(*front, strict=True), where="post", color=MUTED, lw=1.1, ls="--", label="Pareto front")
             for index, row in enumerate(rows):
-                cost, quality = row.values[keys.COST_DEVICE_SECONDS], row.values[measure.key]
-                colour, marker = colour_of(row.method), MARKERS[index % len(MARKERS)]
+                cost, quality = row.values[DEVICE_SECONDS.key], row.values[measure.key]
+                colour, marker = comparison.colours[row.method], MARKERS[index % len(MARKERS)]
                 axes.plot(
-                    row.per_seed[keys.COST_DEVICE_SECONDS],
+                    row.per_seed[DEVICE_SECONDS.key],
                     row.per_seed[measure.key],
                     marker,
                     ms=3,
@@ -53,7 +50,7 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
                     label=row.method,
                 )
             axes.set_title(f"test {measure.title}" + (f" ({measure.unit})" if measure.unit else ""))
-            if measure.key == keys.TEST_ACCURACY:
+            if measure.key == ACCURACY.key:
                 low, high = axes.get_ylim()
                 axes.set_ylim(low, min(high, 1.0 + 0.05 * (1.0 - low)))  # an interval may pass 1, an accuracy cannot
         plain_axis(panels[-1], log=True)
@@ -61,7 +58,7 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
         legend_below(figure, panels[0])
 
     parts = "; ".join(
-        f"{row.method} costs {plain(row.values[keys.COST_DEVICE_SECONDS].mean)} s, "
+        f"{row.method} costs {plain(row.values[DEVICE_SECONDS.key].mean)} s, "
         + ", ".join(f"{measure.title} {plain(row.values[measure.key].mean)}" for measure in measures)
         for row in rows
     )
@@ -72,14 +69,14 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
         "Up and to the left is better. Large marks: means with 95 % intervals; small ones: seeds. Dashed: the Pareto "
         "front of the means, methods that nothing else beats in both cost and quality.",
         f"{parts}. On the Pareto front: {best}.",
-        4.6,
+        2.3 * len(measures),
         paint,
     )
 
 
 def pareto_front(rows: Sequence[MethodRow], key: str) -> list[str]:
     """Methods whose mean is beaten by no other in both cost and quality (higher is better)."""
-    points = {row.method: (row.values[keys.COST_DEVICE_SECONDS].mean, row.values[key].mean) for row in rows}
+    points = {row.method: (row.values[DEVICE_SECONDS.key].mean, row.values[key].mean) for row in rows}
     return [
         method
         for method, (cost, quality) in points.items()
@@ -95,16 +92,15 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     pairs = comparison.search.pairs
     if not pairs:
         return None
-    judged = [measure for measure in QUALITIES if margin_of(comparison.margins, measure.key) is not None]
+    judged = {measure: margin for measure in QUALITIES if (margin := measure.margin_in(comparison.margins)) is not None}
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(len(judged), 1, squeeze=False)[:, 0]
-        for axes, measure in zip(panels, judged, strict=True):
-            margin = margin_of(comparison.margins, measure.key) or 0.0
+        for axes, (measure, margin) in zip(panels, judged.items(), strict=True):
             for place, pair in enumerate(pairs):
                 mean, low, high = _advantage(pair.differences[measure.key], measure)
                 faint = 0.35 if pair.withheld else 1.0
-                colour = colour_of(pair.baseline)
+                colour = comparison.colours[pair.baseline]
                 if low is not None and high is not None:
                     axes.plot([low, high], [place, place], color=colour, lw=2.4, alpha=faint, solid_capstyle="butt")
                 axes.plot(
@@ -135,7 +131,8 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
         "verdict",
         f"Does {comparison.reference} cost quality?",
         f"Mean advantage of {comparison.reference} over each baseline with its 95 % t interval, paired by seed. "
-        "Non-inferior: the whole interval lies right of the dashed margin; inferior: left of it. Pale: withheld.",
+        "Non-inferior: the whole interval is to the right of the dashed margin; inferior: to the left of it. "
+        "Pale: withheld.",
         f"Verdicts of {comparison.reference}: {outcomes}.",
         0.5 + len(judged) * (0.55 + 0.22 * len(pairs)),
         paint,

@@ -18,7 +18,6 @@ Answer = Literal["held", "not held", "not enough evidence"]
 class Judgement:
     claim: Claim
     answer: Answer
-    interval: Interval | None  # of the claim's number; None when no seed has it
     why: str  # the numbers, in words
 
     @property
@@ -34,7 +33,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
     """Held: the whole 95 % interval lies inside the bounds. Not held: all of it outside. Else the seeds do not tell."""
     numbers = list(numbers_of(claim, results).values())
     if not numbers:
-        return Judgement(claim, "not enough evidence", None, "it was not run at this scale")
+        return Judgement(claim, "not enough evidence", "it was not run at this scale")
     interval = mean_interval(numbers)
     low = -np.inf if claim.at_least is None else claim.at_least
     high = np.inf if claim.at_most is None else claim.at_most
@@ -44,7 +43,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
             answer = "held"
         elif interval.high < low or interval.low > high:
             answer = "not held"
-    return Judgement(claim, answer, interval, _in_words(claim, interval))
+    return Judgement(claim, answer, _in_words(claim, interval))
 
 
 def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:

@@ -16,7 +16,7 @@ from harness.studies.results import read_results
 @dataclass(frozen=True)
 class Concluded:
     judgements: list[Judgement]
-    page: Path  # its figures lie beside it
+    page: Path  # its figures are in the same folder
 
 
 def conclude(study: Study, options: RunOptions, command: str) -> Concluded:

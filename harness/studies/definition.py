@@ -60,7 +60,6 @@ class Scale(Frozen):
     vary: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     settings: dict[str, Value] = Field(default_factory=dict, alias="set")
     seeds: Positive
-    minutes: Positive | None = None  # about, on two cores
     reduced: str | None = None  # what is smaller than in the paper
 
     @model_validator(mode="after")
@@ -79,10 +78,16 @@ class StudyFile(Frozen):
     paper: str  # where the paper shows it
     like: str | None = None
     base: str | None = None
-    methods: str = "ldn"
+    methods: str | None = None  # what trains the networks; a study with `like` takes the other one's
     figures: Annotated[tuple[FigureKind, ...], Field(min_length=1)]
     claims: tuple[Claim, ...] = ()
     scales: dict[ScaleName, Scale] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_networks(self) -> Self:
+        if (self.methods is None) == (self.like is None):
+            raise ValueError("a study needs exactly one of `methods` and `like`")
+        return self
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class Study:
 
     @property
     def folder(self) -> str:
-        """Where its networks lie, below the results folder."""
+        """Where its networks are, below the results folder."""
         return f"{self.trained_as}-{self.scale}"
 
     @property
@@ -144,6 +149,8 @@ def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides:
     """A study by name or path; `vary` (`depth.max=5,10`) replaces its values, `overrides` change every cell."""
     file = read_study(name)
     trained = read_study(file.like) if file.like else file
+    if trained.methods is None:
+        raise UserError(f"study {file.name} is like {trained.name}, which trains no networks of its own")
     settings = _scale(trained, scale, vary)
     keys = list(settings.vary)
     cells = [

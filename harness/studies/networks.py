@@ -1,6 +1,7 @@
 """The trained networks of a study, from their checkpoints, and the functions they compute at every depth."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,11 +11,9 @@ from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, OneShotNet
 from harness.models.resnet import Backbone
-from harness.records import TrialConfig
+from harness.records import Unit
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
-from harness.studies.definition import Cell
-from harness.studies.results import StudyResults
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import best_network
 
@@ -44,15 +43,17 @@ class TrainedNetwork:
         return torch.from_numpy(((x - self.data.mean) / self.data.std).astype(np.float32))
 
 
-def load_network(results: StudyResults, cell: Cell, method: str, seed: int, storage: str) -> TrainedNetwork | None:
+def load_network(unit: Unit | None, out: Path, storage: str) -> TrainedNetwork | None:
     """The network that a unit chose; None where it was not trained or its checkpoint is gone."""
-    unit = results.of(cell).get(seed, {}).get(method)
-    key = UnitFolder(results.out, cell.space.name, method, seed).storage_key
-    if unit is None or unit.result is None or key is None:
+    if unit is None or unit.result is None:
+        return None
+    plan = unit.plan
+    key = UnitFolder(out, plan.space.name, plan.method, plan.seed).storage_key
+    if key is None:
         return None
     chosen = next(trial for trial in unit.trials if trial.trial_id == unit.result.chosen_trial)
-    config = TrialConfig.of(cell.space, chosen.kind, chosen.depth, seed)
-    data = load_training_data(cell.space.data, seed)
+    config = plan.trial_config(chosen.depth)
+    data = load_training_data(plan.space.data, plan.seed)
     with CheckpointStore(storage).fetched(checkpoint_key(key, chosen.trial_id)) as path:
         if path is None:
             return None

@@ -1,4 +1,4 @@
-"""A study on one page: what the paper says, whether it held, figures, numbers, how to get them again."""
+"""A study on one page: what the paper says, whether it held, figures, numbers, how to reproduce them."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,12 +7,14 @@ from typing import get_args
 from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import escaped
 from harness.comparing.tables import TableView
+from harness.measures import QUALITIES
 from harness.records import Unit
 from harness.reporting.drawing import Drawing
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import made_with
 from harness.statistics import mean_interval
 from harness.studies.claims import Answer, Judgement
+from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
 
@@ -26,30 +28,13 @@ READING_TABLES = {
         "d_exact": "exact posterior",
         "posterior_gap": "posterior gap (nats)",
     },
-    "Test log-likelihood (nats)": {
-        "log_likelihood": "LDN pruned",
-        "full_log_likelihood": "LDN, all depths",
-        "threshold_log_likelihood": "LDN, threshold",
-        "expected_log_likelihood": "LDN, expected depth",
-        "deepest_log_likelihood": "deepest DDN",
-        "best_fixed_log_likelihood": "best DDN",
+    **{
+        f"Test {quality.title}" + (f" ({quality.unit})" if quality.unit else ""): {
+            name.format(quality.field): network for name, (network, _) in NETWORKS.items()
+        }
+        for quality in QUALITIES
     },
-    "Test accuracy": {
-        "accuracy": "LDN pruned",
-        "full_accuracy": "LDN, all depths",
-        "threshold_accuracy": "LDN, threshold",
-        "expected_accuracy": "LDN, expected depth",
-        "accuracy_at_d_opt_alone": "LDN, d_opt alone",
-        "deepest_accuracy": "deepest DDN",
-        "best_fixed_accuracy": "best DDN",
-    },
-    "Calibration and speed": {
-        "ece": "ECE, LDN pruned",
-        "full_ece": "ECE, LDN, all depths",
-        "deepest_ece": "ECE, deepest DDN",
-        "forward_saving": "forward time saved",
-        "blocks_saved": "blocks left out",
-    },
+    "Speed": {"forward_saving": "forward time saved", "blocks_saved": "blocks left out"},
 }
 
 
@@ -73,7 +58,7 @@ def build_page(
 def as_markdown(
     results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
 ) -> str:
-    """A section of a document that lies beside the figures."""
+    """A section of a document in the same folder as the figures."""
     file = results.study.file
     lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
     reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
@@ -111,7 +96,7 @@ def reading_tables(results: StudyResults) -> list[TableView]:
 
 
 _NOTHING = "–"
-_SPREAD = "Mean over seeds ± half of the 95 % t interval. LDN: learnt-depth network; DDN: network of a fixed depth."
+_SPREAD = "Mean over seeds ± half of the 95 % t interval. LDN: learnt-depth network."
 
 
 def _mean(numbers: Sequence[float]) -> str:

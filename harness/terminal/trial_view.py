@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.measures import QUALITIES
 from harness.records import PHASES, Cost, Measures, Posterior
 from harness.training.one_trial import TrialReport
 
@@ -12,7 +13,7 @@ BAR_WIDTH = 40
 
 def view(report: TrialReport) -> RenderableType:
     record = report.record
-    name = f"LDN, depths 0…{record.depth}" if record.kind == "ldn" else f"fixed depth {record.depth}"
+    name = f"{record.kind}, depths 0…{record.depth}" if record.learns_depth else f"fixed depth {record.depth}"
     parts: list[RenderableType] = [
         Text(f"{name}, seed {record.seed}: {record.cost.epochs} epochs, stopped by {record.stop_reason}", style="bold")
     ]
@@ -48,9 +49,9 @@ def _depths(report: TrialReport) -> Text:
 
 def _measures(report: TrialReport) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("", "accuracy", "log-likelihood", "ECE", "Brier"):
+    for column in ("", *(quality.title for quality in QUALITIES)):
         table.add_column(column, justify="left" if not column else "right")
-    learnt, test = report.record.kind == "ldn", report.test
+    learnt, test = report.record.learns_depth, report.test
     rows: list[tuple[str, Measures | None]] = [
         ("validation, all depths" if learnt else "validation", report.record.val),
         (f"validation, pruned to {report.d_opt}", report.val_pruned),
@@ -60,9 +61,9 @@ def _measures(report: TrialReport) -> Table:
             ("test, all depths", test.full),
             (f"test, pruned to {report.d_opt}" if learnt else "test", test.chosen),
         ]
-    for name, m in rows:
-        if m:
-            table.add_row(name, f"{m.accuracy:.4f}", f"{m.log_likelihood:.4f}", f"{m.ece:.4f}", f"{m.brier:.4f}")
+    for name, measures in rows:
+        if measures:
+            table.add_row(name, *(f"{quality.of(measures):.4f}" for quality in QUALITIES))
     return table
 
 

@@ -17,6 +17,7 @@ from harness import keys
 from harness.colours import colour_of
 from harness.comparing.anytime import rungs_of, trajectory
 from harness.comparing.finished import Finished
+from harness.measures import DETAILS, HEADLINE, Outcome
 from harness.records import CurvePoint, SearchResult, TrialRecord, Unit
 from harness.tracking.texts import search_note, trial_note
 
@@ -80,7 +81,7 @@ def trial_content(unit: Unit, index: int) -> RunContent:
     """The child run of `unit.trials[index]`."""
     trial = unit.trials[index]
     key = f"{unit_key(unit)}/{trial.trial_id}"
-    depth = f"D={trial.depth}" if trial.kind == "ldn" else f"d={trial.depth}"
+    depth = f"D={trial.depth}" if trial.learns_depth else f"d={trial.depth}"
     return RunContent(
         key=key,
         name=f"{_search_name(unit)}/t{index:03d} {depth}",
@@ -92,7 +93,7 @@ def trial_content(unit: Unit, index: int) -> RunContent:
             "search": unit.plan.method,
             "seed": str(trial.seed),
             "trial_id": trial.trial_id,
-            "network": trial.kind,
+            "network": trial.kind if trial.learns_depth else "fixed depth",
             "depth": str(trial.depth),
             "stop_reason": trial.stop_reason,
             "best_epoch": str(trial.best_epoch),
@@ -128,7 +129,7 @@ def _tags(unit: Unit, kind: str, key: str) -> dict[str, str]:
         keys.TAG_SEED: str(unit.plan.seed),
         keys.TAG_SPACE: unit.plan.space.name,
         keys.TAG_UNIT_KEY: key,
-        "mlflow.runColor": colour_of(unit.plan.method),
+        "mlflow.runColor": colour_of(unit.plan.method, unit.plan.facts.colour),
     }
 
 
@@ -183,31 +184,12 @@ def _distinct(values: Iterator[str]) -> str:
 
 
 def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
-    final = result.final
-    measures = {
-        keys.COST_DEVICE_SECONDS: result.cost.device_seconds,
-        keys.COST_TRAIN_SECONDS: result.cost.train_seconds,
-        keys.COST_TFLOP: result.cost.tflop,
-        keys.D_OPT: result.d_opt,
-        keys.TEST_ACCURACY: final.chosen.accuracy,
-        keys.TEST_LOG_LIKELIHOOD: final.chosen.log_likelihood,
-        keys.TEST_ECE: final.chosen.ece,
-        keys.TEST_BRIER: final.chosen.brier,
-        keys.TRIALS: result.trials,
-        keys.WALL_SECONDS: result.wall_seconds,
-        keys.WORKER_START_DEVICE_SECONDS: result.worker_start_device_seconds,
-        keys.DRIVER_SECONDS: result.driver_seconds,
-        keys.POSTERIOR_GAP_NATS: final.posterior_gap_nats,
-        keys.D_OPT_EXACT: final.d_opt_exact,
-    }
-    if result.refit:
-        measures[keys.REFIT_DEVICE_SECONDS] = result.refit.cost.device_seconds
-        measures[keys.REFIT_TEST_ACCURACY] = result.refit.test.accuracy
-        measures[keys.REFIT_TEST_LOG_LIKELIHOOD] = result.refit.test.log_likelihood
+    outcome = Outcome.of_search(result)
+    values = {measure.key: measure.read(outcome) for measure in (*HEADLINE, *DETAILS)}
     chosen = next((trial for trial in unit.trials if trial.trial_id == result.chosen_trial), None)
     q = chosen.posterior.q if chosen and chosen.posterior else ()
     return [
-        *(Point(key, rounded(value), 0, at_ms) for key, value in measures.items() if value is not None),
+        *(Point(key, rounded(value), 0, at_ms) for key, value in values.items() if value is not None),
         *(
             Point(keys.ANYTIME_VAL_LOG_LIKELIHOOD, rounded(value), step, at_ms)
             for step, value in thinned(anytime_points(unit, result))
@@ -215,14 +197,14 @@ def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
         *(Point(keys.DEPTH_POSTERIOR, rounded(value), depth, at_ms) for depth, value in thinned(list(enumerate(q)))),
         *(
             Point(keys.DEPTH_TEST_LOG_LIKELIHOOD, rounded(each.measures.log_likelihood), each.depth, at_ms)
-            for each in thinned(final.per_depth_test)
+            for each in thinned(result.final.per_depth_test)
         ),
     ]
 
 
 def anytime_points(unit: Unit, result: SearchResult) -> list[tuple[int, float]]:
     """The report's anytime curve on the shared grid, to the first step that covers the whole search."""
-    search = Finished(unit, result)
+    search = Finished(unit.plan, unit.trials, result)
     total_ms = 1000 * sum(trial.cost.device_seconds for trial in unit.trials)
     steps = COST_GRID_MS[: bisect_right(COST_GRID_MS, total_ms) + 1]
     best = trajectory(search, rungs_of([search])).best_at(np.array(steps) / 1000)

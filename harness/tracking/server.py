@@ -35,7 +35,7 @@ def serving(uri: str, port: int = PORT) -> Iterator[str]:
         return
     database = sqlite_file(uri)
     if database and not database.exists():
-        raise UserError(f"there is nothing to show yet: {database} does not exist; run a study or `harness sync` first")
+        raise UserError(f"there is nothing to show yet: {database} does not exist; use `harness run` or `harness sync`")
     check_free(port)
     with tempfile.TemporaryFile() as output, _ends_on_sigterm():
         process = subprocess.Popen(

@@ -1,6 +1,7 @@
 """The texts a person reads beside the numbers in MLflow (Markdown)."""
 
 from harness import keys
+from harness.measures import DETAILS, HEADLINE, Measure
 from harness.records import TrialRecord, Unit
 from harness.spaces import SearchSpace
 
@@ -20,13 +21,13 @@ def experiment_note(space: SearchSpace) -> str:
         [
             f"**{space.name}**: {space.description}",
             "",
-            f"One learnt-depth network (`ldn`, at most {space.depth.max} blocks, one training) against searches over "
-            f"fixed depths {depths[0]} to {depths[-1]} ({len(depths)} depths). A run named `method/s<seed>` is one "
-            "search; the runs nested below it are its trials.",
+            f"One network that learns its depth (at most {space.depth.max} blocks, one training) against searches "
+            f"over fixed depths {depths[0]} to {depths[-1]} ({len(depths)} depths). A run named `method/s<seed>` is "
+            "one search; the runs nested below it are its trials.",
             "",
             "Open the saved view **One-shot vs search** first, then **Mean over seeds**.",
             "",
-            _table(keys.HEADLINE | keys.DETAILS | keys.CURVES),
+            _table(_sentences(*HEADLINE, *DETAILS) | keys.CURVES),
         ]
     )
 
@@ -38,23 +39,23 @@ def search_note(unit: Unit) -> str:
         spent = sum(trial.cost.device_seconds for trial in unit.trials)
         return (
             f"{title} **Unfinished**: {len(unit.trials)} of {plan.trials} trials ended, {spent:.4g} device-seconds "
-            "spent so far. Run the same command again to continue it; measures appear when it is done."
+            "spent so far. Re-run the same command to resume; measures appear when it is done."
         )
     capped = " The cost limit ended it before all trials ran." if result.status == "capped" else ""
-    outside = "" if result.d_opt_in_range else " This depth lies outside the range that fixed-depth searches may train."
+    outside = "" if result.d_opt_in_range else " This depth is outside the range that fixed-depth searches may train."
     counts = ", ".join(f"{count} {status}" for status, count in sorted(result.trials_by_status.items()))
     return "\n".join(
         [
             f"{title} Chose depth {result.d_opt} after {result.trials} trials ({counts}); the test set was opened once "
-            f"after it.{capped}{outside}",
+            f"after that.{capped}{outside}",
             "",
-            _table(keys.HEADLINE),
+            _table(_sentences(*HEADLINE)),
         ]
     )
 
 
 def trial_note(trial: TrialRecord) -> str:
-    network = f"Learnt depth, up to {trial.depth} blocks" if trial.kind == "ldn" else f"Fixed depth {trial.depth}"
+    network = f"Learnt depth, up to {trial.depth} blocks" if trial.learns_depth else f"Fixed depth {trial.depth}"
     lines = [
         f"{network}, seed {trial.seed}. Ended after {trial.cost.epochs} epochs: {_STOPPED[trial.stop_reason]}.",
         "Curves have step = epoch; `cost/…` is where the trial's device time went.",
@@ -64,6 +65,10 @@ def trial_note(trial: TrialRecord) -> str:
     if trial.error:
         lines += ["", "```", trial.error[-LONGEST_ERROR:], "```"]
     return "\n".join(lines)
+
+
+def _sentences(*measures: Measure) -> dict[str, str]:
+    return {measure.key: measure.says for measure in measures}
 
 
 def _table(sentences: dict[str, str]) -> str:

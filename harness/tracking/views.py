@@ -16,26 +16,13 @@ from typing import Any
 from mlflow import MlflowClient
 
 from harness import keys
+from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, TFLOP, TRIALS
 from harness.tracking.address import exclusive
 
 log = logging.getLogger(__name__)
 
 TAG_PREFIX = "mlflow.sharedViewState."
-COLUMNS = tuple(
-    f"metrics.`{key}`"
-    for key in (
-        keys.COST_DEVICE_SECONDS,
-        keys.TEST_ACCURACY,
-        keys.TEST_LOG_LIKELIHOOD,
-        keys.D_OPT,
-        keys.TEST_ECE,
-        keys.TEST_BRIER,
-        keys.TRIALS,
-        keys.COST_TFLOP,
-        keys.COST_TRAIN_SECONDS,
-        keys.WALL_SECONDS,
-    )
-)
+COLUMNS = tuple(f"metrics.`{measure.key}`" for measure in HEADLINE)
 
 
 @dataclass(frozen=True)
@@ -137,13 +124,13 @@ def _section(uuid: str, name: str, columns: int, open_: bool = True) -> dict[str
 
 
 _CHARTS = [
-    _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_ACCURACY),
-    _scatter(_QUALITY, keys.COST_DEVICE_SECONDS, keys.TEST_LOG_LIKELIHOOD),
+    _scatter(_QUALITY, DEVICE_SECONDS.key, ACCURACY.key),
+    _scatter(_QUALITY, DEVICE_SECONDS.key, LOG_LIKELIHOOD.key),
     _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
-    _bar(_COST, keys.COST_DEVICE_SECONDS),
-    _bar(_COST, keys.COST_TFLOP),
-    _bar(_COST, keys.TRIALS),
-    _bar(_DEPTH, keys.D_OPT),
+    _bar(_COST, DEVICE_SECONDS.key),
+    _bar(_COST, TFLOP.key),
+    _bar(_COST, TRIALS.key),
+    _bar(_DEPTH, DEPTH.key),
     _line(_DEPTH, keys.DEPTH_POSTERIOR),
     _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
 ]
@@ -156,7 +143,7 @@ _SECTIONS = [
 ]
 _STATE = {
     "searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'",
-    "orderByKey": f"metrics.`{keys.COST_DEVICE_SECONDS}`",
+    "orderByKey": f"metrics.`{DEVICE_SECONDS.key}`",
     "orderByAsc": True,
     "startTime": "ALL",
     "lifecycleFilter": "Active",
@@ -173,7 +160,7 @@ _STATE = {
     "groupBy": None,
 }
 # By the tag, not the param of the same name: MLflow colours a group by a hash of "tag.search.<method>", and with
-# "param.search." it gives ldn and random_search the same blue.
+# "param.search." it gives two of our methods the same blue.
 _BY_METHOD = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": keys.TAG_SEARCH}]}
 VIEWS = (
     View("one-shot-vs-search", "One-shot vs search", _STATE),

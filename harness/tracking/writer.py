@@ -1,4 +1,4 @@
-"""Writes units into MLflow, each run once. A server that fails costs one warning and never a study."""
+"""Writes units into MLflow, each run once. A server that fails costs one warning and never a run."""
 
 import contextlib
 import logging
@@ -51,10 +51,6 @@ class Tracker:
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}
 
-    def ensure_experiment(self, space: SearchSpace) -> str | None:
-        """The id of the space's experiment, created with its note and preset views when it is new."""
-        return self._guarded(lambda: self._experiment(space), None)
-
     def write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None = None) -> bool:
         """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
 
@@ -74,7 +70,7 @@ class Tracker:
         try:
             with exclusive(self.uri):
                 return work()
-        except Exception as error:  # whatever a server, a driver or a disk comes up with: the study matters more
+        except Exception as error:  # whatever a server, a driver or a disk comes up with: the run matters more
             self.warning = (
                 f"MLflow at {shown(self.uri)} could not be written ({_in_short(error)}); the results are safe on disk, "
                 "and `harness sync` completes MLflow later."

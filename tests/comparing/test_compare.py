@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import keys
 from harness.comparing import Comparison, compare
-from harness.comparing.finished import EPOCHS, WITH_WORKER_START
 from harness.comparing.sentences import cost_phrase
 from harness.errors import UserError
+from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, WITH_WORKER_START
 from harness.records import Cost, Unit
 from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_space, make_units
@@ -25,8 +24,8 @@ def test_rows_hold_what_was_recorded() -> None:
     row = comparison.search.rows[1]
     recorded = [unit.result for unit in units if unit.plan.method == "grid" and unit.result]
     assert (row.method, row.seeds) == ("grid", (0, 1, 2))
-    assert row.per_seed[keys.TEST_ECE] == tuple(result.final.chosen.ece for result in recorded)
-    assert row.values[keys.COST_DEVICE_SECONDS].mean == pytest.approx(
+    assert row.per_seed["test_ece"] == tuple(result.final.chosen.ece for result in recorded)
+    assert row.values[DEVICE_SECONDS.key].mean == pytest.approx(
         sum(result.cost.device_seconds for result in recorded) / 3
     )
     assert comparison.methods == ("ldn", "grid")
@@ -34,8 +33,8 @@ def test_rows_hold_what_was_recorded() -> None:
 
 def test_ratios_are_paired_by_seed_whatever_the_order_of_the_units() -> None:
     units = make_units(("ldn", "grid"), range(4))
-    ratio = compare(units).search.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS]
-    assert compare(units[::-1]).search.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS] == ratio
+    ratio = compare(units).search.pairs[0].cost_ratios[DEVICE_SECONDS.key]
+    assert compare(units[::-1]).search.pairs[0].cost_ratios[DEVICE_SECONDS.key] == ratio
     costs = {(u.plan.method, u.plan.seed): u.result.cost.device_seconds for u in units if u.result}
     product = 1.0
     for seed in range(4):
@@ -67,8 +66,8 @@ def test_ece_is_judged_in_its_own_direction() -> None:
         ece = final.chosen.ece + (0.5 if unit.plan.method == "ldn" else 0.0)
         chosen = final.chosen.model_copy(update={"ece": ece})
         worse.append(with_result(unit, final=final.model_copy(update={"chosen": chosen})))
-    assert compare(worse).search.pairs[0].verdicts[keys.TEST_ECE].outcome == "inferior"
-    assert compare(units).search.pairs[0].verdicts[keys.TEST_ECE].outcome == "non-inferior"
+    assert compare(worse).search.pairs[0].verdicts["test_ece"].outcome == "inferior"
+    assert compare(units).search.pairs[0].verdicts["test_ece"].outcome == "non-inferior"
 
 
 def test_the_reference_may_be_another_method() -> None:
@@ -78,11 +77,21 @@ def test_the_reference_may_be_another_method() -> None:
     assert "grid needs 4.7× (4.4–5.1) more device time than ldn" in comparison.sentences[0]
 
 
+@pytest.mark.parametrize(
+    ("methods", "reference"),
+    [(("grid", "ldn", "asha"), "ldn"), (("grid", "asha"), "grid"), (("somebodys_method",), "somebodys_method")],
+)
+def test_the_reference_is_the_first_that_learns_its_depth_else_the_first(
+    methods: tuple[str, ...], reference: str
+) -> None:
+    assert compare(make_units(methods, range(2))).reference == reference
+
+
 def test_one_seed_gives_numbers_but_no_verdict() -> None:
     comparison = compare(make_units(("ldn", "grid"), [3]))
     (pair,) = comparison.search.pairs
     assert pair.verdicts == {}
-    assert pair.differences[keys.TEST_ACCURACY].low is None
+    assert pair.differences[ACCURACY.key].low is None
     assert "no interval and no verdict" in comparison.sentences[0]
     assert "inferior" not in comparison.sentences[0] + comparison.headline
 
@@ -94,7 +103,11 @@ def test_identical_seeds_give_no_verdict() -> None:
     for seed in range(3):
         for unit in (ldn, grid):
             plan = unit.plan.model_copy(update={"seed": seed})
-            units.append(unit.model_copy(update={"plan": plan}))
+            trials = [
+                trial.model_copy(update={"seed": seed, "config_hash": plan.trial_config(trial.depth).hash})
+                for trial in unit.trials
+            ]
+            units.append(unit.model_copy(update={"plan": plan, "trials": tuple(trials)}))
     comparison = compare(units)
     assert {verdict.outcome for verdict in comparison.search.pairs[0].verdicts.values()} == {"no spread measured"}
     assert "no spread measured, no verdict" in comparison.sentences[0]
@@ -118,7 +131,7 @@ def test_contaminated_time_gives_the_lead_to_tflop() -> None:
     assert comparison.sentences[0].startswith("ldn needs 3.9×")
     assert " less compute (TFLOP) and 7.8× " in comparison.sentences[0]
     assert " fewer epochs than grid; " in comparison.sentences[0]
-    assert comparison.search.pairs[0].cost_ratios[EPOCHS].mean > 1
+    assert comparison.search.pairs[0].cost_ratios[EPOCHS.key].mean > 1
     assert "contaminated" in comparison.notes[0]
     assert not compare(make_units(("ldn", "grid", "asha"), range(3))).contamination.found
 
@@ -201,8 +214,8 @@ def test_another_description_is_no_other_setting() -> None:
 def test_refit_is_shown_for_all_or_for_none() -> None:
     both = compare(make_units(("ldn", "grid"), range(3), refit=True))
     assert both.refit is not None
-    search = both.search.rows[0].values[keys.COST_DEVICE_SECONDS].mean
-    assert both.refit.rows[0].values[keys.COST_DEVICE_SECONDS].mean > search
+    search = both.search.rows[0].values[DEVICE_SECONDS.key].mean
+    assert both.refit.rows[0].values[DEVICE_SECONDS.key].mean > search
     mixed = [*make_units(("ldn",), range(3), refit=True), *make_units(("grid",), range(3))]
     comparison = compare(mixed)
     assert comparison.refit is None
@@ -269,6 +282,6 @@ def test_worker_start_is_shown_apart_and_touches_no_ratio() -> None:
         with_result(unit, worker_start_device_seconds=50.0) if unit.plan.method == "ldn" else unit for unit in plain
     ]
     before, after = compare(plain).search, compare(started).search
-    assert before.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS] == after.pairs[0].cost_ratios[keys.COST_DEVICE_SECONDS]
+    assert before.pairs[0].cost_ratios[DEVICE_SECONDS.key] == after.pairs[0].cost_ratios[DEVICE_SECONDS.key]
     row = after.rows[0]
-    assert row.values[WITH_WORKER_START].mean == pytest.approx(row.values[keys.COST_DEVICE_SECONDS].mean + 50.0)
+    assert row.values[WITH_WORKER_START.key].mean == pytest.approx(row.values[DEVICE_SECONDS.key].mean + 50.0)

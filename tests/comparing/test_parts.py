@@ -1,6 +1,7 @@
 """The parts of a comparison against cases worked out by hand."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,11 +21,15 @@ from tests.synthetic import ENVIRONMENT, RUNGS, make_units
 
 def finished(method: str, seeds: range = range(3), **knobs: object) -> list[Finished]:
     units = make_units((method,), seeds, **knobs)  # type: ignore[arg-type]
-    return [Finished(unit, unit.result) for unit in units if unit.result]
+    return [Finished(unit.plan, unit.trials, unit.result) for unit in units if unit.result]
 
 
 def with_trials(unit: Finished, trials: list[TrialRecord]) -> Finished:
-    return Finished(unit.unit.model_copy(update={"trials": tuple(trials)}), unit.result)
+    return replace(unit, trials=tuple(trials))
+
+
+def with_result(unit: Finished, changes: dict[str, object]) -> Finished:
+    return replace(unit, result=unit.result.model_copy(update=changes))
 
 
 def simple_trial(like: TrialRecord, seconds: float, value: float | None, start: float = 0.0) -> TrialRecord:
@@ -41,7 +46,7 @@ def simple_trial(like: TrialRecord, seconds: float, value: float | None, start: 
 def test_order_free_cost_agrees_with_the_exact_expectation() -> None:
     """With k trials that reach the target, each of the others comes before all of those with chance 1 / (k + 1)."""
     (unit, *_) = finished("grid")
-    like = unit.unit.trials[0]
+    like = unit.trials[0]
     seconds, values = [1.0, 2.0, 4.0, 8.0, 16.0], [-0.9, -0.1, None, -0.2, -0.8]
     trials = [simple_trial(like, s, v) for s, v in zip(seconds, values, strict=True)]
     found = trajectory(with_trials(unit, trials)).cost_to_reach(-0.5)
@@ -63,7 +68,7 @@ def test_order_free_cost_agrees_with_the_exact_expectation() -> None:
 def test_trials_side_by_side_are_all_paid_for() -> None:
     """Two trials at once, 4 s and 10 s: when the first ends at 4 s, 8 device-seconds are spent."""
     (unit, *_) = finished("optuna_tpe")
-    like = unit.unit.trials[0]
+    like = unit.trials[0]
     trials = [simple_trial(like, 4.0, -0.3, start=100.0), simple_trial(like, 10.0, -0.1, start=100.0)]
     curve = trajectory(with_trials(unit, trials))
     assert curve.cost_to_reach(-0.4) == pytest.approx(8.0)
@@ -74,7 +79,7 @@ def test_trials_side_by_side_are_all_paid_for() -> None:
 
 def test_without_a_clock_trials_ran_one_after_the_other() -> None:
     (unit, *_) = finished("optuna_tpe")
-    like = unit.unit.trials[0]
+    like = unit.trials[0]
     trials = [simple_trial(like, 4.0, None), simple_trial(like, 6.0, -0.1)]
     trials = [trial.model_copy(update={"started_at": 0.0, "ended_at": 0.0}) for trial in trials]
     assert trajectory(with_trials(unit, trials)).cost_to_reach(-0.2) == pytest.approx(10.0)
@@ -94,7 +99,7 @@ def test_a_scheduler_sees_its_trials_at_the_rungs() -> None:
 
 def test_the_incumbent_on_a_grid_of_costs() -> None:
     (unit, *_) = finished("optuna_tpe")
-    like = unit.unit.trials[0]
+    like = unit.trials[0]
     trials = [simple_trial(like, 4.0, -0.3, start=1.0), simple_trial(like, 6.0, -0.1, start=5.0)]
     best = trajectory(with_trials(unit, trials)).best_at(np.array([1.0, 4.0, 9.0, 10.0, 99.0]))
     assert np.isnan(best[0])
@@ -158,7 +163,7 @@ def test_adaptive_searches_stay_within_their_concurrency() -> None:
     assert two[2] == two[8] != two[1]
     grid = wall_clock("grid", finished("grid")).seconds
     assert grid[1] > grid[2] > grid[4] > grid[8]  # type: ignore[operator]
-    golden = [Finished(u.unit, u.result.model_copy(update={"concurrency": None})) for u in finished("golden_section")]
+    golden = [with_result(u, {"concurrency": None}) for u in finished("golden_section")]
     section = wall_clock("golden_section", golden).seconds
     assert section[1] != section[2] == section[8]  # it never has more than two points to try
     ldn = wall_clock("ldn", finished("ldn")).seconds
@@ -170,7 +175,7 @@ def test_devices_are_shared_and_never_split() -> None:
         units = finished("grid", range(1))
         trials = [
             trial.model_copy(update={"cost": trial.cost.model_copy(update={"devices": devices})})
-            for trial in units[0].unit.trials
+            for trial in units[0].trials
         ]
         return [with_trials(units[0], trials)]
 
@@ -200,7 +205,7 @@ def test_regret_is_a_difference_on_the_measured_curve() -> None:
 
 def test_an_untrained_depth_is_compared_with_the_nearest() -> None:
     (unit,), grid = finished("ldn", range(1)), finished("grid", range(1))
-    deep = Finished(unit.unit, unit.result.model_copy(update={"d_opt": 14}))
+    deep = with_result(unit, {"d_opt": 14})
     check = depth_check([deep], grid)
     assert check is not None
     assert check.nearest_used == (0,)
@@ -238,19 +243,19 @@ def test_other_data_resources_and_settings_are_listed() -> None:
     assert [item.rule for item in differences_between([*ldn, *other_split])] == [
         f"training and validation split, seed {seed}" for seed in range(3)
     ]
-    more = [Finished(u.unit, u.result.model_copy(update={"cpus_per_trial": 4.0})) for u in grid]
+    more = [with_result(u, {"cpus_per_trial": 4.0}) for u in grid]
     (difference,) = differences_between([*ldn, *more])
     assert (difference.rule, difference.detail) == ("CPUs per trial", "1 (ldn) / 4 (grid)")
-    crowd = [Finished(u.unit, u.result.model_copy(update={"most_coresident_trials": 9})) for u in grid[:1]]
+    crowd = [with_result(u, {"most_coresident_trials": 9}) for u in grid[:1]]
     assert [d.rule for d in differences_between([*ldn, *grid[1:], *crowd])] == ["most co-resident trials"]
-    capped = [Finished(u.unit, u.result.model_copy(update={"status": "capped"})) for u in grid[:1]]
+    capped = [with_result(u, {"status": "capped"}) for u in grid[:1]]
     (difference,) = differences_between([*ldn, *capped])
     assert "grid seed 0" in difference.detail
 
 
 def test_a_method_that_trains_with_settings_of_its_own_is_found() -> None:
     ldn, (grid, *_) = finished("ldn", range(1)), finished("grid", range(1))
-    trials = [trial.model_copy(update={"config_hash": "tuned"}) for trial in grid.unit.trials]
+    trials = [trial.model_copy(update={"config_hash": "tuned"}) for trial in grid.trials]
     rules = [item.rule for item in differences_between([*ldn, with_trials(grid, trials)])]
     assert len(rules) == 1
     assert rules[0].startswith("settings")
@@ -266,7 +271,7 @@ def test_a_baseline_that_pays_for_every_head_is_found() -> None:
         trial.model_copy(
             update={"cost": trial.cost.model_copy(update={"head_passes": trial.cost.samples * (trial.depth + 1)})}
         )
-        for trial in grid.unit.trials
+        for trial in grid.trials
     ]
     rules = [item.rule for item in differences_between([*ldn, with_trials(grid, trials)])]
     assert rules == ["head cost rule"]

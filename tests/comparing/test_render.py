@@ -6,7 +6,6 @@ import json
 import pytest
 from rich.console import Console, RenderableType
 
-from harness.colours import METHOD_COLOURS, OTHER_COLOURS, colour_of
 from harness.comparing import compare
 from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed
 from harness.comparing.render import as_json, as_markdown, details, summary
@@ -101,10 +100,3 @@ def test_numbers_have_as_many_digits_as_they_deserve() -> None:
     assert ratio_with_ends(Interval(mean=6.1, low=4.8, high=7.9, n=3)) == "6.1× (4.8–7.9)"
     assert ratio_with_ends(Interval(mean=20.1, low=19.8, high=20.4, n=3)) == "20.1× (19.8–20.4)"
     assert ratio_with_ends(Interval(mean=3.51, low=3.49, high=3.53, n=3)) == "3.51× (3.49–3.53)"
-
-
-def test_colours_are_distinct_and_stable() -> None:
-    assert len(set(METHOD_COLOURS.values())) == len(METHOD_COLOURS)
-    assert not set(METHOD_COLOURS.values()) & set(OTHER_COLOURS)
-    assert colour_of("somebodys_method") == colour_of("somebodys_method")
-    assert colour_of("somebodys_method") in OTHER_COLOURS

@@ -49,7 +49,7 @@ def make_study(folder: Path, vary: dict[str, Any] | None, methods: str = "ldn", 
         "methods": methods,
         "figures": figures,
         "claims": [{"says": "one & only", "paper": "9 < 10", "of": "d_opt", "at_least": 0, "at_most": 3}],
-        "scales": {"small": {"vary": vary or {}, "seeds": 2, "minutes": 1, "reduced": "all of it"}},
+        "scales": {"small": {"vary": vary or {}, "seeds": 2, "reduced": "all of it"}},
     }
     (folder / "mine.yaml").write_text(yaml.safe_dump(values))
     return load_study(str(folder / "mine.yaml"), "small")
@@ -78,11 +78,11 @@ def part(results: StudyResults, *figures: str, cells: slice = slice(-2, None)) -
         ("posterior", ["depth d (residual blocks)", "probability q(d)", "test log-likelihood (nats)"]),
         ("scan", ["largest depth D (blocks)", "learnt depth d_opt", "test accuracy", "LDN, all depths"]),
         ("convergence", ["posterior gap", "peak of the exact posterior"]),
-        ("rules", ["test error", "LDN, expected", "DDN of D blocks"]),
-        ("calibration", ["predicted probability", "DDN of 3 blocks", "LDN, all depths", "top label"]),
+        ("rules", ["test error", "LDN, expected", "fixed depth D"]),
+        ("calibration", ["predicted probability", "fixed depth 3", "LDN, all depths", "top label"]),
         ("speedup", ["forward-pass time saved (%)", "SVHN like", "left-out blocks alone"]),
         ("maps", ["d = 0", "d = 3", "probability of class 1", "SVHN like, D = 3"]),
-        ("readout", ["SVHN like, D = 3 DDN", "SVHN like, D = 3 LDN", "d = 2"]),
+        ("readout", ["SVHN like, D = 3 fixed depth", "SVHN like, D = 3 LDN", "d = 2"]),
     ],
 )
 def test_every_kind_says_in_words_what_it_shows(
@@ -141,12 +141,13 @@ def test_the_best_fixed_depth_and_the_chosen_ones_are_told(tmp_path: Path) -> No
 def test_a_network_from_its_checkpoint_computes_what_was_measured(trained: tuple[StudyResults, str]) -> None:
     results, storage = trained
     cell = results.cells[-1]
-    learnt, fixed = (load_network(results, cell, method, 1, storage) for method in ("ldn", "deepest"))
+    units = results.units[cell.space.name][1]
+    learnt, fixed = (load_network(units[method], results.out, storage) for method in ("ldn", "deepest"))
     assert learnt and fixed
     x = learnt.data.x[:7].astype(np.float64)
     rows = DeviceRows(learnt.data.x[:7], learnt.data.y[:7], learnt.data.mean, learnt.data.std, torch.device("cpu"))
     which = torch.arange(7)
-    own = results.units[cell.space.name][1]["ldn"]
+    own = units["ldn"]
     assert own.result and own.trials[0].posterior
     assert isinstance(learnt.network, LearntDepthNet)
     assert learnt.network.posterior.log_q().exp().tolist() == pytest.approx(own.trials[0].posterior.q)
@@ -188,7 +189,7 @@ def test_a_method_that_is_missing_leaves_its_part_out(trained: tuple[StudyResult
     }
     posterior, rules, calibration, speedup = draw_figures(replace(whole, units=learnt), storage)
     assert "stand-alone networks are best" not in posterior.description
-    assert "DDN of D blocks: not measured" in rules.description
+    assert "fixed depth D: not measured" in rules.description
     assert "not trained" in calibration.svg
     assert re.search(r"SVHN like: [-\d.]+ % at 3", speedup.description), "it is timed against its own D blocks"
 

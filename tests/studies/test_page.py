@@ -75,7 +75,7 @@ def test_tables_hold_means_of_what_was_measured(results: StudyResults) -> None:
 def test_columns_without_a_number_are_left_out(results: StudyResults) -> None:
     learnt = {c: {s: {"ldn": u["ldn"]} for s, u in by_seed.items()} for c, by_seed in results.units.items()}
     columns = [column for view in reading_tables(replace(results, units=learnt)) for column in view.columns]
-    assert "deepest DDN" not in columns
+    assert "deepest fixed depth" not in columns
     assert "LDN pruned" in columns
 
 

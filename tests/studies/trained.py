@@ -42,9 +42,8 @@ def _train_unit(
         return
     unit.folder.claim(unit.plan, fresh=False)
     data = load_training_data(space.data, seed)
-    depths = space.depth.values if name == "grid" else [space.depth.max]
-    kind = "ldn" if name == "ldn" else "ddn"
-    configs = [TrialConfig.of(space, kind, depth, seed) for depth in depths]
+    depths = space.depth.values if unit.plan.facts.exhaustive else [space.depth.max]
+    configs = [unit.plan.trial_config(depth) for depth in depths]
     key = unit.folder.begin()
     trained = [run_trial(config, data, _saver(store, key, config.depth)) for config in configs]
     _complete(unit, configs, trained, data)
@@ -81,7 +80,7 @@ def _complete(unit: RunningUnit, configs: list[TrialConfig], trained: list[Train
         d_opt_in_range=True,
         val=chosen.val,
         final=evaluate_on_test(
-            trained[best].network, d_opt, configs[best], data, others if plan.method == "grid" else None
+            trained[best].network, d_opt, configs[best], data, others if plan.facts.exhaustive else None
         ),
         cost=sum_of_costs([trial.cost for trial in trials]),
         worker_start_device_seconds=0.0,

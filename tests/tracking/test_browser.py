@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness import keys
+from harness.measures import ACCURACY, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD
 from harness.records import Unit
 from harness.tracking.server import serving
 from harness.tracking.views import links
@@ -94,11 +95,11 @@ def plots(page: Any, count: int) -> list[dict[str, Any]]:
 
 def test_one_shot_vs_search(page: Any, addresses: dict[str, str], units: list[Unit]) -> None:
     page.goto(addresses["One-shot vs search"])
-    page.get_by_text(f"{keys.COST_DEVICE_SECONDS} vs. {keys.TEST_ACCURACY}").wait_for()
+    page.get_by_text(f"{DEVICE_SECONDS.key} vs. {ACCURACY.key}").wait_for()
     charts = plots(page, 3)
     assert names_in_the_list(page) == by_cost(units)
-    scatter = [chart for chart in charts if chart["x"] == keys.COST_DEVICE_SECONDS]
-    assert {chart["y"] for chart in scatter} == {keys.TEST_ACCURACY, keys.TEST_LOG_LIKELIHOOD}
+    scatter = [chart for chart in charts if chart["x"] == DEVICE_SECONDS.key]
+    assert {chart["y"] for chart in scatter} == {ACCURACY.key, LOG_LIKELIHOOD.key}
     costs = sorted(unit.result.cost.device_seconds for unit in units if unit.result)
     for chart in scatter:
         assert sorted(chart["points"]) == pytest.approx(costs, rel=1e-3)
@@ -112,7 +113,7 @@ def test_mean_over_seeds(page: Any, addresses: dict[str, str]) -> None:
     for method in METHODS:
         page.get_by_text(f"Group: {method}").first.wait_for()
     charts = plots(page, 3)
-    (accuracy,) = [chart for chart in charts if chart["y"] == keys.TEST_ACCURACY]
+    (accuracy,) = [chart for chart in charts if chart["y"] == ACCURACY.key]
     assert len(accuracy["points"]) == len(METHODS)  # one dot per method, not per run
     assert len(set(accuracy["colours"])) == len(METHODS)
 
@@ -122,7 +123,7 @@ def test_table(page: Any, addresses: dict[str, str], units: list[Unit]) -> None:
     page.get_by_text("ldn/s0").wait_for()
     page.wait_for_function(f"() => document.querySelectorAll('.ag-row a[href*=\"/runs/\"]').length >= {len(units)}")
     assert names_in_the_list(page) == by_cost(units)
-    for key in keys.HEADLINE:
+    for key in (measure.key for measure in HEADLINE):
         page.locator(".ag-header-cell", has_text=key).first.wait_for()
 
 

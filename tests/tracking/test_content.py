@@ -3,7 +3,7 @@
 import pytest
 
 from harness import keys
-from harness.colours import colour_of
+from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE
 from harness.records import CurvePoint, Unit
 from harness.tracking.content import COST_GRID_MS, RunContent, rounded, search_content, thinned, trial_content
 from tests.synthetic import make_space, make_units
@@ -23,12 +23,12 @@ def test_a_parent_holds_all_headline_measures_once(method: str) -> None:
     unit = one(method)
     content = search_content(unit)
     assert unit.result
-    for key in keys.HEADLINE:
-        assert list(values_of(content, key)) == [0], key
-    assert values_of(content, keys.COST_DEVICE_SECONDS)[0] == pytest.approx(
+    for measure in HEADLINE:
+        assert list(values_of(content, measure.key)) == [0], measure.key
+    assert values_of(content, DEVICE_SECONDS.key)[0] == pytest.approx(
         sum(trial.cost.device_seconds for trial in unit.trials), rel=1e-3
     )
-    assert values_of(content, keys.TEST_ACCURACY)[0] == pytest.approx(unit.result.final.chosen.accuracy, rel=1e-3)
+    assert values_of(content, ACCURACY.key)[0] == pytest.approx(unit.result.final.chosen.accuracy, rel=1e-3)
     assert content.status == "FINISHED"
 
 
@@ -41,7 +41,7 @@ def test_no_child_uses_a_name_of_the_parent() -> None:
 
 def test_every_metric_has_its_sentence() -> None:
     unit = one("ldn", refit=True)
-    known = keys.HEADLINE | keys.DETAILS | keys.CURVES
+    known = {measure.key for measure in (*HEADLINE, *DETAILS)} | keys.CURVES.keys()
     for content in (search_content(unit), trial_content(unit, 0)):
         assert content.points
         for point in content.points:
@@ -57,7 +57,7 @@ def test_names_tags_and_colour_follow_the_design() -> None:
     for content in (parent, child):
         assert content.tags[keys.TAG_SEARCH] == content.params["search"] == "grid"
         assert content.tags[keys.TAG_SEED] == content.params["seed"] == "0"
-        assert content.tags["mlflow.runColor"] == colour_of("grid")
+        assert content.tags["mlflow.runColor"] == unit.plan.facts.colour
     assert parent.params["environment.code"] == "0994e39"
     assert parent.params["split_hash"] == "split0"
 

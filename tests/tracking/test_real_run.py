@@ -9,6 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import keys
+from harness.measures import HEADLINE
 from harness.running.store import read_units
 from harness.tracking.server import serving
 from tests.tracking.test_server import free_port
@@ -36,7 +37,7 @@ def counts(uri: str, space: str) -> dict[str, int]:
     kinds = [run.data.tags[keys.TAG_KIND] for run in runs]
     for run in runs:
         if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH:
-            assert run.data.metrics.keys() >= keys.HEADLINE.keys()
+            assert run.data.metrics.keys() >= {measure.key for measure in HEADLINE}
     return {kind: kinds.count(kind) for kind in set(kinds)}
 
 

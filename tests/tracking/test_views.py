@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from harness import keys
+from harness.measures import HEADLINE
 from harness.tracking.views import TAG_PREFIX, VIEWS, links
 from harness.tracking.writer import Tracker
 from tests.synthetic import make_space, make_units
+from tests.tracking.experiments import experiment_of
 
 
 def unpacked(value: str) -> dict[str, Any]:
@@ -22,14 +24,14 @@ def unpacked(value: str) -> dict[str, Any]:
 
 def test_views_are_written_with_the_experiment_and_not_again(uri: str) -> None:
     tracker = Tracker(uri)
-    experiment_id = tracker.ensure_experiment(make_space())
+    experiment_id = experiment_of(tracker)
     tags = tracker.client.get_experiment(experiment_id).tags
     assert {json.loads(tags[f"{TAG_PREFIX}{view.id}"])["name"] for view in VIEWS} == {
         "One-shot vs search",
         "Mean over seeds",
     }
     assert all(len(tags[f"{TAG_PREFIX}{view.id}"]) < 20_000 for view in VIEWS)
-    Tracker(uri).ensure_experiment(make_space())
+    experiment_of(Tracker(uri))
     assert tracker.client.get_experiment(experiment_id).tags == tags
 
 
@@ -37,7 +39,7 @@ def test_every_name_in_a_view_is_one_that_is_logged(uri: str) -> None:
     """A metric renamed in one place only would leave an empty chart."""
     tracker = Tracker(uri)
     tracker.write_unit(make_units(["ldn"], [0])[0])
-    experiment_id = tracker.ensure_experiment(make_space())
+    experiment_id = experiment_of(tracker)
     (run,) = tracker.client.search_runs([experiment_id], f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'")
     state = unpacked(tracker.client.get_experiment(experiment_id).tags[f"{TAG_PREFIX}{VIEWS[0].id}"])
     charted = {
@@ -47,7 +49,7 @@ def test_every_name_in_a_view_is_one_that_is_logged(uri: str) -> None:
         if key
     }
     assert charted <= run.data.metrics.keys()
-    assert {f"metrics.`{key}`" for key in keys.HEADLINE} == set(state["selectedColumns"])
+    assert {f"metrics.`{measure.key}`" for measure in HEADLINE} == set(state["selectedColumns"])
     sections = {section["uuid"] for section in state["compareRunSections"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections - {"rest"}
     uuids = [chart["uuid"] for chart in state["compareRunCharts"]]
@@ -71,7 +73,7 @@ def test_a_failing_preset_costs_the_preset_only(uri: str, monkeypatch: pytest.Mo
 def test_links_lead_to_the_views_and_the_report(uri: str) -> None:
     assert links(uri, "http://127.0.0.1:5000/", "synthetic") == {}
     tracker = Tracker(uri)
-    experiment_id = tracker.ensure_experiment(make_space())
+    experiment_id = experiment_of(tracker)
     tracker.log_report(make_space(), "<p>report</p>")
     found = links(uri, "http://127.0.0.1:5000/", "synthetic")
     assert list(found) == ["One-shot vs search", "Mean over seeds", "Table", "Report"]

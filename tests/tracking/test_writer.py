@@ -12,10 +12,12 @@ from mlflow.entities import Run
 
 from harness import keys
 from harness.errors import UserError
+from harness.measures import DETAILS, HEADLINE
 from harness.records import Unit
 from harness.tracking.address import shown
 from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import make_space, make_units
+from tests.tracking.experiments import experiment_of
 
 METHODS = ("ldn", "asha")
 SMALL = make_space(depth={"min": 0, "max": 4})
@@ -43,7 +45,7 @@ def assert_complete(uri: str, units: list[Unit]) -> None:
         parent = parents[f"synthetic/{unit.plan.method}/seed-{unit.plan.seed}"]
         below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
         assert Counter(run.data.params["trial_id"] for run in below) == Counter(t.trial_id for t in unit.trials)
-        assert (parent.data.metrics.keys() >= keys.HEADLINE.keys()) == (unit.result is not None)
+        assert (parent.data.metrics.keys() >= {measure.key for measure in HEADLINE}) == (unit.result is not None)
         for run, key in [(parent, keys.ANYTIME_VAL_LOG_LIKELIHOOD), *((run, keys.VAL_ACCURACY) for run in below)]:
             steps = [metric.step for metric in client.get_metric_history(run.info.run_id, key)]
             assert len(steps) == len(set(steps))
@@ -148,15 +150,15 @@ def test_the_data_set_is_an_input_with_its_hash(uri: str) -> None:
 
 def test_the_experiment_explains_every_measure_and_keeps_artifacts_at_an_absolute_path(uri: str) -> None:
     tracker = Tracker(uri)
-    experiment = tracker.client.get_experiment(tracker.ensure_experiment(make_space()))
+    experiment = tracker.client.get_experiment(experiment_of(tracker))
     assert Path(experiment.artifact_location).is_absolute()
-    for key, sentence in keys.HEADLINE.items():
-        assert f"`{key}` | {sentence}" in experiment.tags["mlflow.note.content"]
+    for measure in (*HEADLINE, *DETAILS):
+        assert f"`{measure.key}` | {measure.says}" in experiment.tags["mlflow.note.content"]
 
 
 def test_an_experiment_deleted_in_the_ui_comes_back(uri: str) -> None:
     tracker = Tracker(uri)
-    tracker.client.delete_experiment(tracker.ensure_experiment(make_space()))
+    tracker.client.delete_experiment(experiment_of(tracker))
     assert Tracker(uri).write_unit(make_units(["ldn"], [0])[0])
     assert kinds(uri)[keys.KIND_SEARCH] == 1
 

@@ -26,7 +26,7 @@ _FROM_NETWORKS: dict[FigureKind, Callable[[StudyResults, str], Drawing]] = {"map
 
 
 def draw_figures(results: StudyResults, storage: str) -> list[Drawing]:
-    """The study's figures in its order; `storage` is where the networks' checkpoints lie."""
+    """The study's figures in its order; `storage` is where the networks' checkpoints are."""
     return [
         _FROM_RECORDS[kind](results) if kind in _FROM_RECORDS else _FROM_NETWORKS[kind](results, storage)
         for kind in results.study.file.figures

@@ -1,6 +1,6 @@
 """Reliability diagrams of the fixed-depth, the pruned and the full network, a row for every data set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from harness.colours import BLUE, VERMILION
 from harness.comparing.numbers import plain
-from harness.records import FinalEvaluation, ReliabilityBin
+from harness.records import FinalEvaluation, ReliabilityBin, Unit
 from harness.reporting.curves import FEWEST_SAMPLES, pooled_bins
 from harness.reporting.drawing import MUTED, Drawing, draw, legend_below
 from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, cells_by_data_set, seeds_in_words
+from harness.studies.readings import Units, deepest_unit, learnt_unit
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
 from harness.training.evaluate import CLASS_BINS, ECE_BINS, ece_of
@@ -72,10 +73,10 @@ def draw_calibration(results: StudyResults) -> Drawing:
 
 
 def _networks(results: StudyResults, cell: Cell) -> tuple[Reliability, Reliability, Reliability]:
-    fixed, learnt = (_finals(results, cell, method) for method in ("deepest", "ldn"))
+    fixed, learnt = (_finals(results, cell, find) for find in (deepest_unit, learnt_unit))
     return (
         Reliability(
-            f"DDN of {cell.space.depth.max} blocks",
+            f"fixed depth {cell.space.depth.max}",
             [final.reliability for final in fixed],
             [final.class_reliability for final in fixed],
         ),
@@ -92,8 +93,8 @@ def _networks(results: StudyResults, cell: Cell) -> tuple[Reliability, Reliabili
     )
 
 
-def _finals(results: StudyResults, cell: Cell, method: str) -> list[FinalEvaluation]:
-    units = (by_method.get(method) for by_method in results.of(cell).values())
+def _finals(results: StudyResults, cell: Cell, find: Callable[[Units], Unit | None]) -> list[FinalEvaluation]:
+    units = map(find, results.of(cell).values())
     return [unit.result.final for unit in units if unit and unit.result]
 
 

@@ -25,6 +25,6 @@ def draw_convergence(results: StudyResults) -> Drawing:
         "convergence",
         "The learnt depth as training goes on",
         "Top: the depth read from the learnt q, and the depth where the exact posterior of the same weights peaks. "
-        "Middle: how far the ELBO lies below the log evidence of these weights; 0 where q is the exact posterior.",
+        "Middle: how far the ELBO is below the log evidence of these weights; 0 where q is the exact posterior.",
         legend_columns=2,
     )

@@ -8,6 +8,7 @@ from harness.reporting.drawing import Drawing
 from harness.studies.definition import Cell
 from harness.studies.figures.planes import POINTS_SHOWN, Row, depths_shown, draw_rows, maps_of, marginal_map
 from harness.studies.networks import load_network
+from harness.studies.readings import learnt_unit
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
 
@@ -19,7 +20,7 @@ def draw_maps(results: StudyResults, storage: str) -> Drawing:
     seed = results.seeds[0]
     rows, gone, chosen = [], [], []
     for cell in _spread(results.cells):
-        trained = load_network(results, cell, "ldn", seed, storage)
+        trained = load_network(learnt_unit(results.of(cell).get(seed, {})), results.out, storage)
         if trained is None:
             gone.append(name_of(cell))
             continue

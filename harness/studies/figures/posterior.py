@@ -3,12 +3,13 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from harness.colours import BLUE, VERMILION
 from harness.comparing.numbers import plain
 from harness.reporting.drawing import WIDTH_INCHES, Drawing, draw, legend_below
 from harness.reporting.posterior import DepthBelief, paint_posterior
 from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, seeds_in_words
-from harness.studies.readings import fixed_depths, posterior
+from harness.studies.readings import fixed_depths, learnt_unit, posterior
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
 
@@ -46,19 +47,21 @@ def draw_posterior(results: StudyResults) -> Drawing:
 
 
 def _belief(results: StudyResults, cell: Cell) -> DepthBelief | None:
-    learnt = [units for units in results.of(cell).values() if "ldn" in units]
+    learnt = [units for units in results.of(cell).values() if learnt_unit(units)]
     if not learnt:
         return None
     fixed: dict[int, list[float]] = {}
     for units in results.of(cell).values():
-        if units.keys() & {"grid", "deepest"}:
-            for depth, measures in fixed_depths(units).items():
-                fixed.setdefault(depth, []).append(measures.log_likelihood)
+        for depth, measures in fixed_depths(units).items():
+            fixed.setdefault(depth, []).append(measures.log_likelihood)
     return DepthBelief(
+        name="LDN",
         q=np.array([posterior(units).q for units in learnt]),
         chosen=[int(depth) for depth in results.readings("d_opt", cell).values()],
         pruned=float(np.mean(list(results.readings("log_likelihood", cell).values()))),
         fixed=fixed,
+        colour=VERMILION,
+        fixed_colour=BLUE,
     )
 
 

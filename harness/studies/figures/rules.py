@@ -18,7 +18,7 @@ def _expected(reading: str) -> Line:
 
 def _quality(axis: str, reading: str, shown: Callable[[float], float] = float) -> tuple[Panel, Panel]:
     """The pruned network beside the fixed depth, then the rules among themselves."""
-    fixed = Line("DDN of D blocks", f"deepest_{reading}", BLUE, "s", "--")
+    fixed = Line("fixed depth D", f"deepest_{reading}", BLUE, "s", "--")
     full = Line("LDN, all depths", f"full_{reading}", PURPLE, "^", ":")
     return (
         Panel(axis, (_threshold(f"threshold_{reading}"), fixed), shown),
@@ -40,6 +40,6 @@ def draw_rules(results: StudyResults) -> Drawing:
         "rules",
         "Pruning by threshold, by expected depth, or not at all",
         "Row 1: the depth that each rule keeps. Rows 2 and 4: the network pruned by the threshold rule beside a "
-        "fixed-depth network (DDN) of D blocks. Rows 3 and 5: the rules among themselves.",
+        "network of fixed depth D. Rows 3 and 5: the rules among themselves.",
         legend_columns=4,
     )

@@ -34,5 +34,5 @@ def draw_scan(results: StudyResults) -> Drawing:
         "scan",
         f"Learnt depth and quality against {axis}",
         "Top: the depth that the learnt-depth network chooses. Below: its test quality after pruning to that depth "
-        "and with all of its depths; where the lines lie on each other, pruning costs nothing.",
+        "and with all of its depths; where the lines coincide, pruning costs nothing.",
     )

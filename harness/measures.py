@@ -1,0 +1,241 @@
+"""The one table of measures: what a search is measured by, how each number is called, judged and read.
+
+Terminal, JSON, report, MLflow and studies all take their columns from here. A new measure of quality is a field of
+`records.Measures`, its computation in `training/evaluate.py` and a row of QUALITIES below; it is judged when the row
+names a field of `spaces.Margins`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harness.records import Cost, Measures, SearchResult
+from harness.spaces import Margins
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished search cost and what its network is worth, without its refit or with it."""
+
+    result: SearchResult
+    costs: tuple[Cost, ...]  # of the search; with a refit, the refit's too
+    d_opt: int
+    quality: Measures  # of the chosen, or the refitted, network on the test set
+
+    @classmethod
+    def of_search(cls, result: SearchResult) -> "Outcome":
+        return cls(result, (result.cost,), result.d_opt, result.final.chosen)
+
+    @classmethod
+    def of_refit(cls, result: SearchResult) -> "Outcome":
+        """Search + refit. Only for a unit that was refitted."""
+        if result.refit is None:
+            raise ValueError(f"{result.method} seed {result.seed} has no refit")
+        return cls(result, (result.cost, result.refit.cost), result.refit.d_opt, result.refit.test)
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(cost.device_seconds for cost in self.costs)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A row of the table."""
+
+    key: str  # in JSON and in MLflow
+    title: str  # heading of a column
+    says: str  # one sentence, shown in MLflow
+    read: Callable[[Outcome], float | None]  # None: the search has no such number
+    unit: str = ""
+    better: Better | None = None  # None: neither
+    margin: str | None = None  # the field of `spaces.Margins` that it is judged by; None: it has no verdict
+
+    def margin_in(self, margins: Margins) -> float | None:
+        return None if self.margin is None else float(getattr(margins, self.margin))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality(Measure):
+    """A measure of the predictions on the test set."""
+
+    field: str  # of `records.Measures`
+
+    def of(self, measures: Measures) -> float:
+        return float(getattr(measures, self.field))
+
+
+def _quality(
+    field: str, title: str, better: Better, says: str, *, unit: str = "", margin: str | None = None
+) -> Quality:
+    return Quality(
+        key=f"test_{field}",
+        title=title,
+        says=says,
+        read=lambda outcome: float(getattr(outcome.quality, field)),
+        unit=unit,
+        better=better,
+        margin=margin,
+        field=field,
+    )
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------
+
+DEVICE_SECONDS: Final = Measure(
+    "cost_device_seconds",
+    "device-s",
+    "Seconds that all trials of the search held their devices, times devices held; failed, stopped and repeated work "
+    "included.",
+    lambda outcome: outcome.device_seconds,
+    unit="device-seconds",
+    better="lower",
+)
+WITH_WORKER_START: Final = Measure(
+    "cost_with_worker_start",
+    "with start",
+    "The same plus the device-seconds in which workers started for the search.",
+    lambda outcome: outcome.device_seconds + outcome.result.worker_start_device_seconds,
+    unit="device-seconds",
+    better="lower",
+)
+TRAIN_SECONDS: Final = Measure(
+    "cost_train_seconds",
+    "train-s",
+    "Seconds spent in training steps, all trials of the search.",
+    lambda outcome: sum(cost.train_seconds for cost in outcome.costs),
+    unit="seconds",
+    better="lower",
+)
+TFLOP: Final = Measure(
+    "cost_tflop",
+    "TFLOP",
+    "Floating point operations of training and validation, all trials, in 10^12; independent of the hardware.",
+    lambda outcome: sum(cost.tflop for cost in outcome.costs),
+    unit="TFLOP",
+    better="lower",
+)
+EPOCHS: Final = Measure(
+    "epochs",
+    "epochs",
+    "Epochs of training, all trials of the search.",
+    lambda outcome: float(sum(cost.epochs for cost in outcome.costs)),
+    better="lower",
+)
+COSTS: Final = (DEVICE_SECONDS, WITH_WORKER_START, TRAIN_SECONDS, TFLOP, EPOCHS)
+
+# --- what the cost bought -----------------------------------------------------------------------------------------
+
+DEPTH: Final = Measure(
+    "d_opt",
+    "d_opt",
+    "The depth that the search chose: by the space's rule where the network learns its depth, else by validation "
+    "log-likelihood.",
+    lambda outcome: outcome.d_opt,
+    unit="blocks",
+)
+ACCURACY: Final = _quality(
+    "accuracy",
+    "accuracy",
+    "higher",
+    "Share of test samples whose most probable class is the right one, for the chosen network.",
+    margin="accuracy",
+)
+LOG_LIKELIHOOD: Final = _quality(
+    "log_likelihood",
+    "log-likelihood",
+    "higher",
+    "Mean log-probability of the right class on the test set, in nats; higher is better.",
+    unit="nats",
+    margin="log_likelihood",
+)
+QUALITIES: Final = (
+    ACCURACY,
+    LOG_LIKELIHOOD,
+    _quality(
+        "ece",
+        "ECE",
+        "lower",
+        "Expected calibration error on the test set: top-label confidence, 15 bins; lower is better.",
+        margin="ece",
+    ),
+    _quality(
+        "brier",
+        "Brier",
+        "lower",
+        "Mean squared distance of the predicted probabilities from the right class; lower is better.",
+    ),
+)
+COMPARED: Final[tuple[Measure, ...]] = (*COSTS, DEPTH, *QUALITIES)  # what a comparison holds of every method
+
+# --- what else a search leaves behind -----------------------------------------------------------------------------
+
+TRIALS: Final = Measure("trials", "trials", "Trials that the search started.", lambda outcome: outcome.result.trials)
+_WALL_SECONDS = Measure(
+    "wall_seconds",
+    "wall-clock",
+    "Seconds from the search's first trial start to its last trial end, on this run's workers.",
+    lambda outcome: outcome.result.wall_seconds,
+    unit="seconds",
+    better="lower",
+)
+HEADLINE: Final[tuple[Measure, ...]] = (  # columns of MLflow's table of searches, the most wanted first
+    DEVICE_SECONDS,
+    *QUALITIES[:2],
+    DEPTH,
+    *QUALITIES[2:],
+    TRIALS,
+    TFLOP,
+    TRAIN_SECONDS,
+    _WALL_SECONDS,
+)
+
+
+def _of_refit(measure: Quality) -> Measure:
+    def read(outcome: Outcome) -> float | None:
+        refit = outcome.result.refit
+        return None if refit is None else measure.of(refit.test)
+
+    says = f"Test {measure.title} of the refitted network."
+    return Measure(f"refit_{measure.key}", measure.title, says, read, measure.unit, measure.better)
+
+
+DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, so that a cost can be looked at more closely
+    Measure(
+        "worker_start_device_seconds",
+        "worker start",
+        "Device-seconds in which workers started for the search; not part of its cost.",
+        lambda outcome: outcome.result.worker_start_device_seconds,
+        unit="device-seconds",
+    ),
+    Measure(
+        "driver_seconds",
+        "driver",
+        "Seconds of the driver's own work (searcher, scheduler, tracking); not part of the search's cost.",
+        lambda outcome: outcome.result.driver_seconds,
+        unit="seconds",
+    ),
+    Measure(
+        "posterior_gap_nats",
+        "posterior gap",
+        "Learnt depth: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
+        lambda outcome: outcome.result.final.posterior_gap_nats,
+        unit="nats",
+    ),
+    Measure(
+        "d_opt_exact",
+        "exact d_opt",
+        "Learnt depth: the most probable depth of the exact posterior for the final weights.",
+        lambda outcome: outcome.result.final.d_opt_exact,
+        unit="blocks",
+    ),
+    Measure(
+        "refit_device_seconds",
+        "refit",
+        "Device-seconds of training the choice again on train + validation; not part of the search's cost.",
+        lambda outcome: outcome.result.refit.cost.device_seconds if outcome.result.refit else None,
+        unit="device-seconds",
+    ),
+    *map(_of_refit, QUALITIES),
+)
