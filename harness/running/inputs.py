@@ -21,7 +21,7 @@ Methods = str | Iterable[str]
 Seeds = int | str | Iterable[int]
 
 _COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
-_AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "at least 0", "max_cost": "above 0"}
+_AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
 
 
 def space_of(
@@ -100,5 +100,5 @@ def check_numbers(given: Mapping[str, Any]) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if name in _COUNTS and not (number and isinstance(value, int) and value >= _COUNTS[name]):
             raise UserError(f"{name} must be a whole number, at least {_COUNTS[name]}; got {value!r}")
-        if name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "at least 0"))):
+        if name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
             raise UserError(f"{name} must be a number {_AMOUNTS[name]}; got {value!r}")
