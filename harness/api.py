@@ -4,6 +4,9 @@ Imports of torch, Ray and pandas stand where they are needed: a mistake in the i
 """
 
 import functools
+import importlib
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -242,8 +245,6 @@ def run(
     trials, epochs: budget of each search and cap of each trial, instead of the space's.
     progress: None shows a live table in a notebook, True in a terminal too, False none.
     """
-    from harness.terminal.progress import shown
-
     planned = plan_run(
         space,
         methods,
@@ -267,7 +268,17 @@ def run(
         data_dir=data_dir,
         debug=debug,
     )
+    from harness.terminal.progress import shown
+
     return planned.start(shown(progress)).against(reference)
+
+
+def _import_ray_quietly() -> None:
+    """In a notebook, Ray and the tqdm that it imports ask for ipywidgets, which nothing here uses."""
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")
+        importlib.import_module("harness.running.runner")
 
 
 @dataclass(frozen=True)
@@ -288,10 +299,10 @@ class PlannedRun:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
         from harness.tracking.tracked_run import run_tracked
 
-        warnings: list[str] = []
+        told: list[str] = []
 
         def keep(warning: str) -> None:
-            warnings.append(warning)
+            told.append(warning)
             warn(warning)
 
         outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, keep)
@@ -301,7 +312,7 @@ class PlannedRun:
             unfinished=outcome.unfinished,
             interrupted=outcome.interrupted,
             tracked=tracked,
-            warnings=tuple(warnings),
+            warnings=tuple(told),
         )
 
 
@@ -319,6 +330,7 @@ def plan_run(
     """Checks what is asked for; `options` are those of RunOptions."""
     wanted = space_of(space, set, trials, epochs)
     seed_list = seeds_of(seeds)
+    _import_ray_quietly()
     loaded = methods_of(methods)
     run_options = options_of(**options)
     from harness.running.runner import make_units

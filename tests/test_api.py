@@ -299,3 +299,15 @@ def test_mlflow_that_fails_is_a_warning_of_the_results(tmp_path: Path, capfd: py
     [warning] = results.warnings
     assert "could not be written" in warning and not results.tracked
     assert len(results.frame()) == 1 and capfd.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_a_command_reads_once_and_compares_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
+        _count(monkeypatch, module, name, calls)
+    settings = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+    with pytest.raises(SystemExit) as end:
+        main(["run", "quickstart", "--methods", "ldn,deepest", "--epochs", "20", "--out", str(tmp_path), *settings])
+    assert end.value.code == 0 and sorted(calls) == ["compare", "read_units"]
+    assert (tmp_path / "quickstart" / "report.html").exists()
