@@ -249,6 +249,14 @@ def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
     return parse_space({"name": path.stem, **values}, source=str(path))
 
 
+def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
+    """The space with `key.path=value` settings replaced; all others, the budget too, stay as they are."""
+    values = space.model_dump(mode="json")
+    for override in overrides:
+        _apply_override(values, override)
+    return parse_space(values, source=f"space {space.name}")
+
+
 def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     try:
         # Through JSON: strict about types, yet a YAML list may become a tuple.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli import main
+from harness.cli import commands, main
 from harness.records import TrialRecord
 from harness.training.one_trial import TrialReport
 
@@ -220,3 +220,18 @@ def test_debug_shows_the_traceback() -> None:
 
     with pytest.raises(UserError):
         main(["--debug", "trial", "nope", "--ldn"])
+
+
+# --- help ---------------------------------------------------------------------------------------------------------
+
+
+def test_help_cuts_no_line_off_at_80_columns(harness: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = harness("--help")
+    listed = out.partition("Commands:\n")[2].splitlines()
+    assert code == 0 and [line.split()[0] for line in listed] == sorted(commands.commands)
+    assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed)
+
+
+def test_exactly_one_kind_of_network(harness: Callable[..., Result]) -> None:
+    assert harness("trial", "quickstart")[2] == "error: give exactly one of --ldn and --depth N\n"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -58,3 +59,23 @@ def test_the_wheel_works_outside_the_clone(installed: Path, tmp_path: Path) -> N
     assert record["cost"]["epochs"] == 40 and record["status"] == "finished"
     assert record["environment"]["code"] == record["environment"]["harness"], "a wheel has a version, not a commit"
     assert list(tmp_path.iterdir()) == [], "nothing is left behind in the working folder"
+
+
+NOTEBOOK = """
+import sys
+import nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+notebook.cells.append(nbformat.v4.new_code_cell("harness.__file__"))
+nbclient.NotebookClient(notebook, timeout=280).execute()
+print(notebook.cells[-1].outputs[0].data["text/plain"])
+"""
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    source = (CLONE / "docs" / "example.ipynb").read_text(encoding="utf-8")
+    (tmp_path / "example.ipynb").write_text(re.sub(r"epochs=\d+", "epochs=40", source), encoding="utf-8")
+    where = _run(installed / "python", "-c", NOTEBOOK, "example.ipynb", cwd=tmp_path)
+    assert Path(where.strip().strip("'")).is_relative_to(installed.parent), "the kernel used another harness"
+    assert (tmp_path / "results" / "quickstart" / "report.html").exists()

@@ -1,78 +1,167 @@
-"""What a study will cost at most, from timing a few training steps before anything is spent."""
+"""What a run will cost at most: a few training steps of every space are timed here before anything is spent."""
 
+import dataclasses
+import itertools
 import statistics
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.table import Table
 
-from harness.data import load_pool, load_training_data
-from harness.data.on_device import mini_batches, on_device
-from harness.records import FIXED_DEPTH, TrialConfig
-from harness.running.unit import RunningUnit
+from harness.data import TrainingData, load_pool, load_training_data
+from harness.data.on_device import EVAL_BATCH, mini_batches
+from harness.records import Progress, TrialConfig, UnitPlan
 from harness.seeds import torch_generator
-from harness.spaces import SearchSpace
-from harness.training.networks import build_network
+from harness.training.environment import environment
+from harness.training.train import run_trial
 
 WARM_UP_STEPS = 2
-TIMED_STEPS = 5
+TIMED_STEPS = 5  # at least
+TIMED_SECONDS = 0.5  # at least: on a busy machine a shorter look is not repeatable
 
 
-def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Table:
-    """Trials and device-seconds per method, if every trial trains to the cap; stopping rules make it less."""
-    space = units[0].plan.space
-    torch.set_num_threads(max(1, int(units[0].plan.cpus_per_trial)))
-    seconds = epoch_seconds(space, data_dir)
-    table = Table("method", "trials a seed", "seeds", "device-seconds at most", box=None, pad_edge=False)
-    total = 0.0
-    for method in dict.fromkeys(unit.plan.method for unit in units):
-        of_method = [unit for unit in units if unit.plan.method == method]
-        kind = of_method[0].plan.trial_config(0).kind
-        depths = (space.depth.max,) if of_method[0].plan.facts.learns_depth else space.depth.values
-        per_trial = space.training.max_epochs * statistics.fmean(seconds[kind](depth) for depth in depths)
-        trials = of_method[0].plan.trials
-        cost = per_trial * trials * len(of_method) * of_method[0].plan.devices
-        total += cost
-        table.add_row(method, str(trials), str(len(of_method)), f"{cost:,.0f}")
-    table.add_row("all", "", "", f"{total:,.0f}", style="bold")
-    table.caption = (
-        f"timed here, {TIMED_STEPS} steps at up to three depths; every trial to the cap of {space.training.max_epochs} "
-        "epochs, without worker start; early stopping makes it less"
+@dataclass(frozen=True)
+class MethodForecast:
+    """One method on one space. A search's trial is priced at the mean over the space's depths."""
+
+    space: str
+    method: str
+    trials: int  # of each seed
+    seeds: int
+    max_epochs: int
+    device_seconds: float  # all trials of all seeds, each trained to the cap
+
+
+@dataclass(frozen=True)
+class Forecast:
+    methods: tuple[MethodForecast, ...]  # of every space
+    device: str  # that the steps were timed on
+    gpu_missing: bool  # the run asks for GPUs and this machine has none: the seconds are those of its processor
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(each.device_seconds for each in self.methods)
+
+
+def forecast(plans: Sequence[UnitPlan], data_dir: Path | None) -> Forecast:
+    """Times the networks of every space and multiplies; no trial stops early here, so most runs cost less."""
+    groups: dict[tuple[str, str], list[UnitPlan]] = {}
+    for plan in plans:
+        groups.setdefault((plan.space.name, plan.method), []).append(plan)
+    on_gpus = plans[0].gpus_per_trial > 0
+    device = torch.device("cuda" if on_gpus and torch.cuda.is_available() else "cpu")
+    timings = _Timings(device, data_dir)
+    with _threads(max(1, int(plans[0].cpus_per_trial))):
+        methods = tuple(_forecast(group, timings) for group in groups.values())
+        timed_on = environment(device)
+    on_cpu = device.type == "cpu"
+    return Forecast(methods, timed_on.machine if on_cpu else timed_on.device, gpu_missing=on_gpus and on_cpu)
+
+
+def _forecast(plans: Sequence[UnitPlan], timings: "_Timings") -> MethodForecast:
+    plan = plans[0]
+    seconds = timings.trial_seconds(plan)
+    devices = plan.devices
+    cost = seconds * plan.trials * len(plans) * devices
+    return MethodForecast(
+        plan.space.name, plan.method, plan.trials, len(plans), plan.space.training.max_epochs, device_seconds=cost
     )
-    return table
 
 
-def epoch_seconds(space: SearchSpace, data_dir: Path | None) -> dict[str, np.poly1d]:
-    """Seconds per epoch by depth: a straight line for fixed depths, one value for the LDN, which has one depth."""
-    values = space.depth.values
-    timed: dict[str, list[int]] = {
-        "ldn": [space.depth.max],
-        FIXED_DEPTH: sorted({values[0], values[len(values) // 2], values[-1]}),
-    }
-    data = load_training_data(space.data, 0, load_pool(space.data, data_dir))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rows, train_rows, _ = on_device(data, device)
-    batches = mini_batches(train_rows, space.training.batch_size, torch_generator(0, "order"))
-    lines: dict[str, np.poly1d] = {}
-    for kind, depths in timed.items():
-        measured = []
-        for depth in depths:
-            config = TrialConfig.of(space, kind, depth, 0)
-            network = build_network(config, data.sample_shape, data.n_classes).to(device).train()
-            optimiser = torch.optim.SGD(network.parameters(), space.training.lr, fused=True)
-            times = []
-            for step in range(WARM_UP_STEPS + TIMED_STEPS):
-                x, y = rows.take(batches[step % len(batches)])
-                began = time.perf_counter()
-                optimiser.zero_grad()
-                (-network.objective(x, y, data.n_train)).backward()
-                optimiser.step()
-                if device.type == "cuda":
-                    torch.cuda.synchronize(device)
-                times.append(time.perf_counter() - began)
-            measured.append(statistics.median(times[WARM_UP_STEPS:]) * len(batches))
-        lines[kind] = np.poly1d(np.polyfit(depths, measured, deg=min(1, len(depths) - 1)))
-    return lines
+class _Timings:
+    """Seconds of a whole trial, timed once for each kind of network in each space."""
+
+    def __init__(self, device: torch.device, data_dir: Path | None) -> None:
+        self._device, self._data_dir = device, data_dir
+        self._data: dict[str, TrainingData] = {}
+        self._by_depth: dict[tuple[str, str], Callable[[int], float]] = {}
+
+    def trial_seconds(self, plan: UnitPlan) -> float:
+        """Of the one depth of a network that learns its depth; else the mean over the depths that may be searched."""
+        depths = (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
+        key = plan.space.name, plan.trial_config(depths[0]).kind
+        if key not in self._by_depth:
+            self._by_depth[key] = self._time(plan, depths)
+        return statistics.fmean(self._by_depth[key](depth) for depth in depths)
+
+    def _time(self, plan: UnitPlan, depths: Sequence[int]) -> Callable[[int], float]:
+        """A straight line through up to three depths: every block costs as much as every other."""
+        timed = sorted({depths[0], depths[len(depths) // 2], depths[-1]})
+        data = self._load(plan)
+        seconds = [seconds_to_the_cap(plan.trial_config(depth), data, self._device) for depth in timed]
+        line = np.polynomial.Polynomial.fit(timed, seconds, deg=min(1, len(timed) - 1))
+        return lambda depth: max(0.0, float(line(depth)))
+
+    def _load(self, plan: UnitPlan) -> TrainingData:
+        settings = plan.space.data
+        key = settings.model_dump_json()
+        if key not in self._data:
+            self._data[key] = load_training_data(settings, plan.seed, load_pool(settings, self._data_dir))
+        return self._data[key]
+
+
+def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> float:
+    """Seconds of a trial that trains for all its epochs: steps and validations, without worker start and reports."""
+    settings = config.training
+    step, validation = _medians(_timed_steps(config, data, device))
+    order = torch_generator(config.seed, "order")
+    steps = len(mini_batches(torch.from_numpy(data.train_rows), settings.batch_size, order))
+    validations = settings.max_epochs // settings.eval_every
+    of_all_rows = len(data.val_rows) / len(_part(data, settings.batch_size).val_rows)
+    return settings.max_epochs * steps * step + validations * of_all_rows * validation
+
+
+def _timed_steps(config: TrialConfig, data: TrainingData, device: torch.device) -> list[Mapping[str, float]]:
+    """Phases so far after each step of a real trial whose epochs are one mini-batch long, each with a validation."""
+    without_end = 10**9
+    each_step = {"max_epochs": without_end, "patience": without_end, "eval_every": 1, "report_every": 1}
+    training = config.training.model_copy(update=each_step)
+    after_steps: list[Mapping[str, float]] = []
+
+    def report(progress: Progress, save: Callable[[Path], None]) -> None:
+        phases = progress.cost.phases
+        after_steps.append(phases)
+        timed = len(after_steps) - 1 - WARM_UP_STEPS
+        if timed >= TIMED_STEPS and phases["train"] - after_steps[WARM_UP_STEPS]["train"] >= TIMED_SECONDS:
+            raise _EnoughTimed
+
+    try:
+        part = _part(data, config.training.batch_size)
+        run_trial(config.model_copy(update={"training": training}), part, report, device=device)
+    except _EnoughTimed:
+        pass
+    return after_steps
+
+
+class _EnoughTimed(Exception):
+    """Ends a trial that only served to time its steps."""
+
+
+def _part(data: TrainingData, batch_size: int) -> TrainingData:
+    """One mini-batch to train on, one batch to validate on: a step of a large data set may take seconds."""
+    return dataclasses.replace(data, train_rows=data.train_rows[:batch_size], val_rows=data.val_rows[:EVAL_BATCH])
+
+
+def _medians(after_steps: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """Seconds of a step and of a validation; a trial that failed at once has its warm-up steps only."""
+    steps = list(itertools.pairwise(after_steps))
+    timed = steps[WARM_UP_STEPS:] or steps
+    train, validate = (
+        statistics.median([after[phase] - before[phase] for before, after in timed] or [after_steps[-1][phase]])
+        for phase in ("train", "validate")
+    )
+    return train, validate
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Trains with so many threads inside the block, as a trial would."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -196,6 +196,7 @@ def _fit(
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
                     callbacks=[SharedCallback(together, refresh)],
                     verbose=2 if options.debug else 0,
+                    progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
                 ),
             )
             tuner.fit()

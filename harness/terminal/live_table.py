@@ -1,4 +1,4 @@
-"""A live table of the units while searches run; plain lines where the output is no terminal."""
+"""A live table of the units while searches run; plain lines where the output is not a terminal."""
 
 import contextlib
 import time
@@ -56,28 +56,40 @@ def _plain(together: SideBySide, console: Console, began: float, failed: set[str
     return refresh
 
 
+COLUMNS = ("unit", "trials", "running", "device-s", "best val LL", "depth", "state")
+
+
 def table(together: SideBySide, began: float) -> Table:
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("unit", "trials", "running", "device-s", "best val LL", "depth", "state"):
+    for column in COLUMNS:
         shown.add_column(column, justify="left" if column in {"unit", "state"} else "right")
     for unit in together.units:
-        best, depth = _best(unit)
-        shown.add_row(
-            unit.key,
-            f"{len(_ended(unit))}/{unit.plan.trials}",
-            str(len(unit.live)) if unit.live else "",
-            f"{unit.device_seconds:.1f}",
-            best,
-            depth,
-            _state(unit),
-            style="dim" if unit.is_over else "",
-        )
-    shown.caption = (
-        f"{time.monotonic() - began:.0f} s, {together.device_seconds:.1f} device-seconds, "
-        f"about {_left(together, began)} left; Ctrl-C stops, the same command continues"
-    )
+        shown.add_row(*cells(unit), style="dim" if unit.is_over else "")
+    shown.caption = f"{summary(together, began)}; Ctrl-C stops, re-run to resume"
     shown.caption_justify = "left"
     return shown
+
+
+def cells(unit: RunningUnit) -> tuple[str, ...]:
+    """One unit's row, in the order of COLUMNS."""
+    best, depth = _best(unit)
+    return (
+        unit.key,
+        f"{len(_ended(unit))}/{unit.plan.trials}",
+        str(len(unit.live)) if unit.live else "",
+        f"{unit.device_seconds:.1f}",
+        best,
+        depth,
+        _state(unit),
+    )
+
+
+def summary(together: SideBySide, began: float) -> str:
+    """Time and cost so far, and a guess at the rest."""
+    return (
+        f"{time.monotonic() - began:.0f} s, {together.device_seconds:.1f} device-seconds, "
+        f"about {_left(together, began)} left"
+    )
 
 
 def _ended(unit: RunningUnit) -> list[TrialLog]:

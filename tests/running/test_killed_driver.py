@@ -72,7 +72,7 @@ def test_killed_and_stopped_and_given_again_it_ends_like_an_undisturbed_run(
     driver.send_signal(signal.SIGINT)
     _, stderr = driver.communicate(timeout=240)
     assert driver.returncode == 130
-    assert "the same command continues" in stderr and "Traceback" not in stderr
+    assert "re-run to resume" in stderr and "Traceback" not in stderr
 
     # In the middle.
     before = ended()

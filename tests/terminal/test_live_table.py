@@ -40,7 +40,7 @@ def test_a_row_for_every_unit_whatever_its_state(tmp_path: Path) -> None:
     assert best == f"{unimodal(2, 50):.4f}"
     assert row(text, "grid/seed-0")[1] == "7/7" and row(text, "grid/seed-0")[-2:] == ["5", "complete"]
     assert row(text, "asha/seed-0")[-1] == "failed"
-    assert "left; Ctrl-C stops, the same command continues" in " ".join(text.split())
+    assert "left; Ctrl-C stops, re-run to resume" in " ".join(text.split())
 
 
 def test_the_tasks_after_the_choice_have_their_own_state(tmp_path: Path) -> None:

@@ -1,0 +1,367 @@
+"""Run, compare and report from Python: what notebooks and the command line share. Nothing is printed here.
+
+Imports of torch, Ray and pandas stand where they are needed: a mistake in the input is answered at once.
+"""
+
+import functools
+import importlib
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import UserError, nearest
+from harness.methods import DEFAULT
+from harness.records import Unit
+from harness.running.inputs import Methods, Seeds, Settings, methods_of, options_of, seeds_of, space_of
+from harness.spaces import SearchSpace, known_spaces
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.comparing import Comparison
+    from harness.running.forecast import Forecast
+    from harness.running.runner import RunOptions
+    from harness.running.unit import RunningUnit
+    from harness.tracking.tracked_run import Destination, Show, Warn
+    from harness.tracking.writer import Synced
+    from harness.training.predict import Predictor
+
+__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "report", "run"]
+
+Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
+Folder = Path | str
+DEFAULT_OUT = Path("results")
+
+
+def load_space(space: Space, *, set: Settings = ()) -> SearchSpace:
+    """A search space by name or from a .yaml file; `set` replaces settings, as {"training.lr": 0.05}."""
+    return space_of(space, set)
+
+
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Results:
+    """Everything in the results folder of one space, read once and compared once. A notebook shows it as a table."""
+
+    space: str
+    out: Path
+    units: tuple[Unit, ...]  # method × seed, unfinished ones included
+    reference: str | None = None  # that the others are compared with; None: the first one that learns its depth
+    problems: tuple[str, ...] = ()  # a sentence for every unit that could not be read
+    failures: Mapping[str, str] = field(default_factory=dict)  # of the run that gave these results: unit → why
+    unfinished: tuple[str, ...] = ()  # units that it left without a result: cost limit, or interrupted
+    interrupted: bool = False
+    tracked: bool = False  # whether it wrote its units to MLflow
+    warnings: tuple[str, ...] = ()  # of it: MLflow could not be written, for example
+
+    @property
+    def finished(self) -> tuple[Unit, ...]:
+        return tuple(unit for unit in self.units if unit.result)
+
+    @functools.cached_property
+    def comparison(self) -> "Comparison":
+        """Cost and quality of the methods, paired by seed, with intervals and verdicts."""
+        from harness.comparing import compare
+
+        return compare(self.units, self.reference, problems=self.problems)
+
+    def against(self, reference: str | None) -> "Results":
+        """The same results, compared with another reference."""
+        return self if reference in (None, self.reference) else replace(self, reference=reference)
+
+    def frame(self) -> "pd.DataFrame":
+        """One row for every finished method × seed, with its cost and its test measures."""
+        from harness.reporting.frames import unit_frame
+
+        return unit_frame(self.units)
+
+    def trials(self) -> "pd.DataFrame":
+        """One row for every trial, failed and early-stopped ones included."""
+        from harness.reporting.frames import trial_frame
+
+        return trial_frame(self.units)
+
+    def verdicts(self) -> "pd.DataFrame":
+        """One row for every baseline and measure: is the reference worse by more than the margin?"""
+        from harness.reporting.frames import verdict_frame
+
+        return verdict_frame(self.comparison)
+
+    def model(self, method: str, seed: int = 0) -> "Predictor":
+        """The network that a method chose on a seed; it predicts from rows as they are in the data set."""
+        from harness.running.store import UnitFolder
+        from harness.training.predict import Predictor
+
+        path = UnitFolder(self.out, self.space, method, seed).model_path
+        if not path.exists():
+            have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]
+            raise UserError(f"{method} seed {seed} has no model in {self.out}; valid: {', '.join(have) or 'none yet'}")
+        return Predictor.load(path)
+
+    @functools.cached_property
+    def html(self) -> str:
+        """The report: one HTML page with figures, tables and the verdict."""
+        from harness.reporting.html import build_report
+
+        return build_report(self.units, self.comparison)
+
+    def report(self, path: Folder | None = None) -> Path:
+        """Writes the report, into the results folder unless a path is given; returns where it is."""
+        from harness.running.store import write_atomically
+
+        target = Path(path) if path else self.out / self.space / "report.html"
+        html = self.html
+        try:
+            write_atomically(target, html)
+        except OSError as error:
+            raise UserError(f"the report {target} cannot be written: {error.strerror}") from None
+        return target
+
+    def _counts(self) -> str:
+        seeds: dict[str, int] = {}
+        for unit in self.finished:
+            seeds[unit.plan.method] = seeds.get(unit.plan.method, 0) + 1
+        return ", ".join(f"{method} on {n} seed{'s' if n > 1 else ''}" for method, n in seeds.items()) or "none yet"
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.space} in {self.out}: {self._counts()}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            headline = self.comparison.headline
+        except UserError as error:  # nothing finished, or mixed settings: the rows are still there to be looked at
+            headline = str(error)
+        table = self.frame().to_html(index=False, float_format="{:.4g}".format)
+        return f"<p><b>{escape(self.space)}</b>: {escape(headline)}</p>{table}"
+
+
+def load_results(space: Space, out: Folder = DEFAULT_OUT, reference: str | None = None) -> Results:
+    """What earlier runs of a space left in the results folder; trains nothing."""
+    return _load(space, out, reference)
+
+
+def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit] = ()) -> Results:
+    """`known` units need not be read again."""
+    from harness.running.store import read_units
+
+    name, folder = name_of(space), Path(out)
+    units, problems = read_units(folder, name, known)
+    if not units:
+        raise UserError(_no_results(name, folder) + (f" ({'; '.join(problems)})" if problems else ""))
+    return Results(name, folder, tuple(units), reference, tuple(problems))
+
+
+def spaces_in(out: Path, may_be_none: bool = False) -> list[str]:
+    """The spaces that have results."""
+    found = sorted({path.parents[2].name for path in out.glob("*/*/seed-*/plan.json")})
+    if not found and not may_be_none:
+        raise UserError(f"there are no results in {out}; {_remedy('quickstart', out)}")
+    return found
+
+
+def _remedy(space: str, out: Path) -> str:
+    where = "" if out == DEFAULT_OUT else f" --out {out}"
+    return f"`harness run {space}{where}` makes some"
+
+
+def name_of(space: Space) -> str:
+    """A space goes by its name in the results, also when it is given as a file."""
+    if isinstance(space, SearchSpace):
+        return space.name
+    return Path(space).stem if str(space).endswith((".yaml", ".yml")) else str(space)
+
+
+def _no_results(space: str, out: Path) -> str:
+    there, known = spaces_in(out, may_be_none=True), space in known_spaces()
+    remedy = f"({nearest(space, there)})" if there and not known else _remedy(space if known else "quickstart", out)
+    return f"there are no results of {space!r} in {out}; {remedy}"
+
+
+def compare(results: Results | Space, reference: str | None = None, *, out: Folder = DEFAULT_OUT) -> "Comparison":
+    """Cost and quality of the methods, with intervals and a verdict; of results, or of a space that has some."""
+    return _results(results, reference, out).comparison
+
+
+def report(
+    results: Results | Space,
+    reference: str | None = None,
+    *,
+    out: Folder = DEFAULT_OUT,
+    path: Folder | None = None,
+) -> Path:
+    """Writes report.html (figures, tables and the verdict in one file) and returns where it is."""
+    return _results(results, reference, out).report(path)
+
+
+def _results(given: Results | Space, reference: str | None, out: Folder) -> Results:
+    return given.against(reference) if isinstance(given, Results) else load_results(given, out, reference)
+
+
+# --- run ----------------------------------------------------------------------------------------------------------
+
+
+def run(
+    space: Space,
+    methods: Methods = DEFAULT,
+    seeds: Seeds = 0,
+    *,
+    set: Settings = (),
+    trials: int | None = None,
+    epochs: int | None = None,
+    out: Folder = DEFAULT_OUT,
+    reference: str | None = None,
+    progress: bool | None = None,
+    concurrency: int | None = None,
+    workers: int | None = None,
+    parallel_units: int | None = None,
+    cpus_per_trial: float = 1.0,
+    gpus_per_trial: float = 0.0,
+    max_cost: float | None = None,
+    max_failures: int = 2,
+    refit: bool = False,
+    fresh: bool = False,
+    address: str | None = None,
+    storage: str | None = None,
+    data_dir: Folder | None = None,
+    tracking_uri: str | None = None,
+    debug: bool = False,
+) -> Results:
+    """Runs searches side by side on Ray Tune and returns everything that the space then has in the results folder.
+
+    The same call again trains nothing that is complete; after a crash it resumes. The options are those of
+    `harness run` (`harness run --help` explains each).
+
+    methods: "all", or a list of names (`harness list` has them), names with options ("name:option=value") and paths.
+    seeds: range(3), [0, 1], "0-19" or one seed; each is a repeat of all methods.
+    set: settings of the space to replace, as {"training.lr": 0.05} or ["training.lr=0.05"].
+    trials, epochs: budget of each search and cap of each trial, instead of the space's.
+    progress: None shows a live table in a notebook, True in a terminal too, False none.
+    """
+    planned = plan_run(
+        space,
+        methods,
+        seeds,
+        set=set,
+        trials=trials,
+        epochs=epochs,
+        tracking_uri=tracking_uri,
+        out=out,
+        concurrency=concurrency,
+        workers=workers,
+        parallel_units=parallel_units,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        max_cost=max_cost,
+        max_failures=max_failures,
+        refit=refit,
+        fresh=fresh,
+        address=address,
+        storage=storage,
+        data_dir=data_dir,
+        debug=debug,
+    )
+    from harness.terminal.progress import shown
+
+    return planned.start(shown(progress)).against(reference)
+
+
+def _import_ray_quietly() -> None:
+    """In a notebook, Ray and the tqdm that it imports ask for ipywidgets, which nothing here uses."""
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")
+        importlib.import_module("harness.running.runner")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """Units ready to start. So far nothing was started and nothing written."""
+
+    space: SearchSpace
+    units: Sequence["RunningUnit"]
+    options: "RunOptions"
+    tracked_to: "Destination"
+
+    def forecast(self) -> "Forecast":
+        from harness.running.forecast import forecast
+
+        return forecast([unit.plan for unit in self.units], self.options.data_dir)
+
+    def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
+        """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
+        from harness.tracking.tracked_run import run_tracked
+
+        told: list[str] = []
+
+        def keep(warning: str) -> None:
+            told.append(warning)
+            warn(warning)
+
+        outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, keep)
+        return replace(
+            _load(self.space, self.options.out, None, outcome.units),
+            failures=outcome.failures,
+            unfinished=outcome.unfinished,
+            interrupted=outcome.interrupted,
+            tracked=tracked,
+            warnings=tuple(told),
+        )
+
+
+def plan_run(
+    space: Space,
+    methods: Methods,
+    seeds: Seeds,
+    *,
+    set: Settings = (),
+    trials: int | None = None,
+    epochs: int | None = None,
+    tracking_uri: str | None = None,
+    **options: Any,
+) -> PlannedRun:
+    """Checks what is asked for; `options` are those of RunOptions."""
+    wanted = space_of(space, set, trials, epochs)
+    seed_list = seeds_of(seeds)
+    _import_ray_quietly()
+    loaded = methods_of(methods)
+    run_options = options_of(**options)
+    from harness.running.runner import make_units
+    from harness.tracking.tracked_run import Destination
+
+    units = make_units([wanted], loaded, seed_list, run_options)
+    return PlannedRun(wanted, units, run_options, Destination(tracking_uri, run_options.out))
+
+
+# --- MLflow -------------------------------------------------------------------------------------------------------
+
+
+def log_report(results: Results, uri: str) -> None:
+    """Puts the report into the space's experiment in MLflow, in place of an earlier one."""
+    _log_page(results, results.html, uri)
+
+
+def _log_page(results: Results, html: str, uri: str) -> None:
+    from harness.tracking.writer import Tracker
+
+    Tracker(uri).log_report(results.units[0].plan.space, html)
+
+
+def sync(space: Space, out: Path, uri: str) -> "Synced":
+    """Writes what MLflow lacks of a space's results, and the report that is there."""
+    from harness.tracking.winners import winner_in
+    from harness.tracking.writer import sync as sync_units
+
+    results = load_results(space, out)
+    done = sync_units(results.finished, uri, winner_in(out))
+    if done.warning:
+        raise UserError(done.warning)
+    page = out / results.space / "report.html"
+    if page.exists():
+        _log_page(results, page.read_text(encoding="utf-8"), uri)
+    return done

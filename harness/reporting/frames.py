@@ -1,0 +1,83 @@
+"""Records and verdicts as pandas DataFrames, for notebooks. Columns come from the table of measures."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.comparing.values import Comparison, Pair
+from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome
+from harness.records import Measures, SearchResult, TrialRecord, Unit
+
+MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
+VERDICT_COLUMNS = ("baseline", "measure", "outcome", "difference", "low", "high", "margin")
+
+
+def unit_frame(units: Sequence[Unit]) -> pd.DataFrame:
+    """A row for every finished method × seed, the measures as columns."""
+    methods = list(dict.fromkeys(unit.plan.method for unit in units))
+    in_order = sorted(units, key=lambda unit: (methods.index(unit.plan.method), unit.plan.seed))
+    rows = pd.DataFrame([_unit_row(unit.result) for unit in in_order if unit.result])
+    return rows.dropna(axis="columns", how="all")  # no refit, no column of it
+
+
+def _unit_row(result: SearchResult) -> dict[str, object]:
+    outcome = Outcome.of_search(result)
+    measures = {key: measure.read(outcome) for key, measure in MEASURES.items()}
+    return {
+        "method": result.method,
+        "seed": result.seed,
+        "status": result.status,
+        **measures,
+        **_validation(result.val),
+    }
+
+
+def _validation(val: Measures | None) -> dict[str, float | None]:
+    return {f"val_{quality.field}": quality.of(val) if val else None for quality in QUALITIES}
+
+
+def trial_frame(units: Sequence[Unit]) -> pd.DataFrame:
+    """A row for every trial of the finished units, failed and stopped ones included."""
+    return pd.DataFrame([_trial_row(unit, trial) for unit in units for trial in unit.trials])
+
+
+def _trial_row(unit: Unit, trial: TrialRecord) -> dict[str, object]:
+    cost = trial.cost
+    return {
+        "method": unit.plan.method,
+        "seed": unit.plan.seed,
+        "trial": trial.trial_id,
+        "depth": trial.depth,
+        "d_opt": trial.posterior.d_opt if trial.posterior else trial.depth,
+        "chosen": unit.result is not None and unit.result.chosen_trial == trial.trial_id,
+        "status": trial.status,
+        "stop_reason": trial.stop_reason,
+        "epochs": cost.epochs,
+        "best_epoch": trial.best_epoch,
+        **_validation(trial.val),
+        "device_seconds": cost.device_seconds,
+        "train_seconds": cost.train_seconds,
+        "tflop": cost.tflop,
+    }
+
+
+def verdict_frame(comparison: Comparison) -> pd.DataFrame:
+    """A row for every baseline × measure that has a margin; `difference` is reference − baseline, with its interval."""
+    rows = [row for pair in comparison.search.pairs for row in _verdict_rows(comparison, pair)]
+    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]:
+    return [
+        {
+            "baseline": pair.baseline,
+            "measure": quality.key,
+            "outcome": pair.verdicts[quality.key].outcome if quality.key in pair.verdicts else "withheld",
+            "difference": pair.differences[quality.key].mean,
+            "low": pair.differences[quality.key].low,
+            "high": pair.differences[quality.key].high,
+            "margin": margin,
+        }
+        for quality in QUALITIES
+        if (margin := quality.margin_in(comparison.margins)) is not None
+    ]

@@ -1,0 +1,104 @@
+"""What a person asks of a run: settings, methods, seeds, options. The command line and Python share these checks."""
+
+import json
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import UserError, nearest
+from harness.methods import parse_methods
+from harness.spaces import SearchSpace, load_space, with_overrides
+
+if TYPE_CHECKING:  # importing them imports Ray
+    from harness.methods.base import SearchMethod
+    from harness.running.runner import RunOptions
+
+Settings = Mapping[str, Any] | Iterable[str]  # {"training.lr": 0.05}, or ["training.lr=0.05"]
+Methods = str | Iterable[str]
+Seeds = int | str | Iterable[int]
+
+_COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
+_AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
+
+
+def space_of(
+    given: SearchSpace | str | Path, settings: Settings = (), trials: int | None = None, epochs: int | None = None
+) -> SearchSpace:
+    """A space, a name or a .yaml file, with settings replaced; `trials` is the budget and `epochs` the cap."""
+    check_numbers({"trials": trials, "epochs": epochs})
+    overrides = _overrides(settings)
+    if trials is not None:
+        overrides += [f"budget.trials={trials}", f"budget.early_stopping_trials={trials}"]
+    if epochs is not None:
+        overrides.append(f"training.max_epochs={epochs}")
+    if isinstance(given, SearchSpace):
+        return with_overrides(given, overrides)
+    return load_space(str(given), overrides)
+
+
+def _overrides(settings: Settings) -> list[str]:
+    if isinstance(settings, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]  # JSON is YAML
+    return [settings] if isinstance(settings, str) else list(settings)
+
+
+def methods_of(given: Methods) -> dict[str, "SearchMethod"]:
+    """Names and paths, in a list or separated by commas; or `all`."""
+    return parse_methods(given if isinstance(given, str) else ",".join(map(str, given)))
+
+
+def seeds_of(given: Seeds) -> list[int]:
+    """`0,1,2`, `0-19`, one number, or numbers."""
+    try:
+        seeds = _parse_seeds(given) if isinstance(given, str) else _whole_numbers(given)
+    except (ValueError, TypeError):
+        seeds = []
+    if not seeds:
+        raise UserError(f"seeds are whole numbers, as 0,1,2 or 0-19, and at least one; got {given!r}")
+    if min(seeds) < 0:
+        raise UserError(f"seeds must not be negative; got {min(seeds)}")
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise UserError(f"seed {seed} is given twice")
+    return seeds
+
+
+def _parse_seeds(text: str) -> list[int]:
+    seeds: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
+        seeds += range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)]
+    return seeds
+
+
+def _whole_numbers(given: int | Iterable[int]) -> list[int]:
+    numbers = list(given) if isinstance(given, Iterable) else [given]
+    return [operator.index(number) for number in numbers]  # NumPy's integers too
+
+
+def options_of(**given: Any) -> "RunOptions":
+    """The options of a run by the names of the command line, with _ for -."""
+    from harness.running.runner import RunOptions
+
+    names = [field.name for field in fields(RunOptions)]
+    for name in given:
+        if name not in names:
+            raise UserError(f"unknown option {name!r} ({nearest(name, names)})")
+    check_numbers(given)
+    folders = {name: Path(given[name]) for name in ("out", "data_dir") if given.get(name) is not None}
+    return RunOptions(**{**given, **folders})
+
+
+def check_numbers(given: Mapping[str, Any]) -> None:
+    """Raises UserError for the first number that is out of its range; None means that it was not given."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name in _COUNTS and not (number and isinstance(value, int) and value >= _COUNTS[name]):
+            raise UserError(f"{name} must be a whole number, at least {_COUNTS[name]}; got {value!r}")
+        if name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
+            raise UserError(f"{name} must be a number {_AMOUNTS[name]}; got {value!r}")

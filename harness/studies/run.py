@@ -1,0 +1,68 @@
+"""A study from its file to its page: planned, trained on the runner that searches use, drawn and judged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.methods import parse_methods
+from harness.running.forecast import Forecast, forecast
+from harness.running.inputs import options_of
+from harness.running.runner import RunOptions, make_units
+from harness.running.unit import RunningUnit
+from harness.studies.conclude import Concluded, conclude
+from harness.studies.definition import Study, experiment_name
+from harness.tracking.address import Experiment
+from harness.tracking.tracked_run import Destination, Show, Warn, run_tracked
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    concluded: Concluded | None  # None when it was interrupted
+    failures: Mapping[str, str]  # unit → why
+    interrupted: bool
+    tracked: bool  # whether MLflow was written
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """The units of every cell, ready to start. So far nothing was started and nothing written."""
+
+    study: Study
+    units: Sequence[RunningUnit]
+    options: RunOptions
+    tracked_to: Destination
+    experiment: Experiment
+
+    def forecast(self) -> Forecast:
+        return forecast([unit.plan for unit in self.units], self.options.data_dir)
+
+    def start(self, command: str, show: Show | None, warn: Warn) -> StudyOutcome:
+        """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""
+        outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, warn)
+        concluded = None if outcome.interrupted else conclude(self.study, self.options, command)
+        if concluded and tracked:
+            self._log_page(concluded)
+        return StudyOutcome(concluded, outcome.failures, outcome.interrupted, tracked)
+
+    def _log_page(self, concluded: Concluded) -> None:
+        from harness.tracking.writer import Tracker
+
+        space = self.study.cells[0].space
+        Tracker(self.tracked_to.uri, self.experiment).log_report(space, concluded.page.read_text(encoding="utf-8"))
+
+
+def plan_study(study: Study, seeds: int | None, out: Path, tracking_uri: str | None, **options: Any) -> PlannedStudy:
+    """Seeds 0 to `seeds` − 1, or as many as the study's file says; `options` are those of RunOptions."""
+    run_options = options_of(out=out / "studies" / study.folder, **options)
+    spaces = [cell.space for cell in study.cells]
+    units = make_units(spaces, parse_methods(study.methods), range(seeds or study.settings.seeds), run_options)
+    note = f"**{study.file.title}**. Paper: {study.file.paper}. The page with figures and verdicts: run `report`."
+    experiment = Experiment(experiment_name(study.name, study.scale), note)
+    return PlannedStudy(study, units, run_options, Destination(tracking_uri, out, experiment), experiment)
+
+
+def studies_in(out: Path) -> list[str]:
+    """The names of MLflow's experiments of studies that have a page."""
+    pages = sorted(out.glob("studies/*/*/page.html"))
+    return [experiment_name(page.parent.name, page.parents[1].name.rpartition("-")[2]) for page in pages]

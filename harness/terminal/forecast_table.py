@@ -1,0 +1,34 @@
+"""A forecast as a table: one row per method, and per space where there are several."""
+
+from rich.table import Table
+
+from harness.running.forecast import Forecast
+
+
+def forecast_table(forecast: Forecast) -> Table:
+    several = len({each.space for each in forecast.methods}) > 1
+    table = Table(box=None, pad_edge=False, caption=_caption(forecast), caption_justify="left")
+    for column in (*(["space"] if several else []), "method"):
+        table.add_column(column)
+    for column in ("trials per seed", "seeds", "max epochs", "device-seconds at most"):
+        table.add_column(column, justify="right")
+    for each in forecast.methods:
+        table.add_row(
+            *([each.space] if several else []),
+            each.method,
+            str(each.trials),
+            str(each.seeds),
+            str(each.max_epochs),
+            f"{each.device_seconds:,.0f}",
+        )
+    blank = [""] * (len(table.columns) - 2)
+    table.add_row("all", *blank, f"{forecast.device_seconds:,.0f}", style="bold")
+    return table
+
+
+def _caption(forecast: Forecast) -> str:
+    missing = " (the run asks for GPUs and there is none here, so read these seconds as ratios)"
+    return (
+        f"A few steps of each network were timed on {forecast.device}{missing if forecast.gpu_missing else ''}. Every "
+        "trial counts up to its last epoch; early stopping makes a run cheaper. Worker start and tests come on top."
+    )

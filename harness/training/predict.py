@@ -1,0 +1,44 @@
+"""A unit's network, ready to use: NumPy rows in, classes or probabilities out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.data.on_device import EVAL_BATCH
+from harness.data.splits import Array
+from harness.errors import UserError
+from harness.training.model_file import HandedOver, load_model
+
+
+class Predictor:
+    """Takes rows as they are in the data set, features (N, F) or images (N, H, W, C); normalises them itself."""
+
+    def __init__(self, network: HandedOver) -> None:
+        self.network = network  # a torch module that gives class log-probabilities
+
+    @classmethod
+    def load(cls, path: Path) -> "Predictor":
+        """From a unit's `model.pt`."""
+        return cls(load_model(path))
+
+    def predict(self, x: Any) -> Array:
+        """The most probable class of every row, as its index."""
+        return np.asarray(self.predict_proba(x).argmax(axis=1))
+
+    def predict_proba(self, x: Any) -> Array:
+        """The probability of every class, (N, classes)."""
+        rows = np.asarray(x)
+        expected = self.network.row_shape
+        if rows.shape[1:] != expected:
+            raise UserError(f"rows must have shape (N, {', '.join(map(str, expected))}); got {rows.shape}")
+        if not len(rows):
+            raise UserError("there must be at least one row to predict; got none")
+        with torch.inference_mode():
+            parts = [self.network(part).exp() for part in torch.from_numpy(rows).split(EVAL_BATCH)]
+        return np.asarray(torch.cat(parts))
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.network.row_shape))
+        return f"<network of {len(self.network.network.backbone.blocks)} blocks, takes rows (N, {shape})>"

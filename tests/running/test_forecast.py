@@ -1,0 +1,134 @@
+"""What a forecast multiplies, that it times every space, and what its table says."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from harness.methods import parse_methods
+from harness.records import Cost, Progress, TrialConfig, UnitPlan
+from harness.running import forecast as module
+from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap
+from harness.running.runner import RunOptions, make_units
+from harness.terminal.forecast_table import forecast_table
+from tests.rehearsed import small_space
+from tests.tiny import config, images, spirals
+
+CPU = torch.device("cpu")
+
+
+def plans(*max_depths: int, methods: str = "ldn,grid", seeds: Sequence[int] = (0,), **options: Any) -> list[UnitPlan]:
+    spaces = [small_space(name=f"D{depth}", depth={"min": 0, "max": depth}) for depth in max_depths]
+    return [unit.plan for unit in make_units(spaces, parse_methods(methods), seeds, RunOptions(**options))]
+
+
+@pytest.fixture
+def one_second_per_block(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
+    """A fixed depth d takes 1 + d seconds, a network that learns its depth ten times that; gives what was timed."""
+    timed: list[TrialConfig] = []
+
+    def seconds(config: TrialConfig, *_: Any) -> float:
+        timed.append(config)
+        return (1.0 + config.depth) * (10 if config.learns_depth else 1)
+
+    monkeypatch.setattr(module, "seconds_to_the_cap", seconds)
+    return timed
+
+
+def test_every_space_has_rows_of_its_own(one_second_per_block: list[TrialConfig]) -> None:
+    found = forecast(plans(4, 6, seeds=(0, 1, 2)), None)
+    rows = {(each.space, each.method): (each.trials, each.seeds, each.device_seconds) for each in found.methods}
+    assert rows == {
+        ("D4", "ldn"): (1, 3, pytest.approx(3 * 50)),
+        ("D4", "grid"): (5, 3, pytest.approx(3 * (1 + 2 + 3 + 4 + 5))),
+        ("D6", "ldn"): (1, 3, pytest.approx(3 * 70)),
+        ("D6", "grid"): (7, 3, pytest.approx(3 * (1 + 2 + 3 + 4 + 5 + 6 + 7))),
+    }
+    assert found.device_seconds == pytest.approx(sum(cost for _, _, cost in rows.values()))
+
+
+def test_a_network_is_timed_once_at_up_to_three_depths(one_second_per_block: list[TrialConfig]) -> None:
+    forecast(plans(6, methods="ldn,grid,random_search,asha", seeds=(0, 1)), None)
+    assert sorted((config.kind, config.depth) for config in one_second_per_block) == [
+        ("ddn", 0),
+        ("ddn", 3),
+        ("ddn", 6),
+        ("ldn", 6),
+    ]
+
+
+def test_devices_held_multiply(one_second_per_block: list[TrialConfig]) -> None:
+    one, two = (forecast(plans(4, cpus_per_trial=cpus), None) for cpus in (1.0, 2.0))
+    assert two.device_seconds == pytest.approx(2 * one.device_seconds)
+
+
+def test_steps_and_validations_count_without_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def run_trial(config: TrialConfig, data: Any, report: Any, **_: Any) -> None:
+        seen.update(n_train=data.n_train, training=config.training)
+        train = validate = 0.0
+        for step in range(10_000):
+            train += 5.0 if step < 2 else 0.01
+            validate += 0.004
+            phases = {"train": train, "validate": validate}
+            report(_progress(step, phases), lambda path: None)
+
+    monkeypatch.setattr(module, "run_trial", run_trial)
+    of = config(max_epochs=30, eval_every=10, report_every=10, batch_size=16)
+    data = spirals(of)
+    # 50 rows in batches of 16 are four steps (the last of two rows); 30 epochs hold three validations.
+    assert seconds_to_the_cap(of, data, CPU) == pytest.approx(30 * 4 * 0.01 + 3 * 0.004)
+    assert seen["n_train"] == 16 and seen["training"].eval_every == 1 and seen["training"].lr == of.training.lr
+
+
+def _progress(step: int, phases: dict[str, float]) -> Progress:
+    return Progress(
+        epoch=step,
+        stop_reason=None,
+        best_epoch=step,
+        train_objective=0.0,
+        val=None,
+        posterior=None,
+        depth_changed_late=None,
+        cost=Cost(phases=phases),
+        point=None,
+    )
+
+
+@pytest.mark.parametrize("lr", [0.1, 1e30])
+def test_a_real_network_is_timed_even_one_that_fails_at_once(lr: float) -> None:
+    of = config(lr=lr)
+    assert seconds_to_the_cap(of, spirals(of), CPU) > 0
+
+
+def test_images_are_timed_too() -> None:
+    of = config("ddn", depth=1, network={"kind": "conv", "channels": 6, "bottleneck": 4}, batch_size=8)
+    assert seconds_to_the_cap(of, images(), CPU) > 0
+
+
+def test_threads_are_as_before(one_second_per_block: list[TrialConfig]) -> None:
+    before = torch.get_num_threads()
+    forecast(plans(2, cpus_per_trial=2.0), None)
+    assert torch.get_num_threads() == before
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+def drawn(shown: Forecast) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(forecast_table(shown))
+    assert isinstance(console.file, io.StringIO)
+    return " ".join(console.file.getvalue().split())
+
+
+def test_the_table_names_the_device_and_every_space_where_there_are_several() -> None:
+    one, other = MethodForecast("D4", "ldn", 1, 3, 50, 150.0), MethodForecast("D6", "ldn", 1, 3, 50, 1210.0)
+    several = drawn(Forecast((one, other), "Some CPU", gpu_missing=False))
+    assert "D4 ldn 1 3 50 150 D6 ldn 1 3 50 1,210 all 1,360" in several and "timed on Some CPU." in several
+    alone = drawn(Forecast((one,), "Some CPU", gpu_missing=True))
+    assert "D4" not in alone and "ldn 1 3 50 150 all 150" in alone and "asks for GPUs and there is none" in alone

@@ -1,0 +1,314 @@
+"""What a notebook user meets: frames, verdicts, models, one sentence per mistake, and silence."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+import torch
+
+import harness
+from harness import api
+from harness.cli import main
+from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS
+from harness.running.inputs import options_of, seeds_of, space_of
+from harness.running.store import UnitFolder
+from harness.spaces import load_space
+from harness.training.model_file import save_model
+from tests.comparing.test_from_disk import write
+from tests.synthetic import make_units
+from tests.tiny import config, spirals, used_network
+
+QUICK = {"depth.max": 3, "training.eval_every": 10, "training.report_every": 10, "data.n_test": 100}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> harness.api.Results:
+    write(tmp_path, make_units(("grid", "ldn", "asha"), range(3), unfinished=[("asha", 2)]))
+    return harness.load_results("synthetic", out=tmp_path)
+
+
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+def test_everything_promised_is_there() -> None:
+    assert {*harness.__all__} <= {*dir(harness)}
+    assert all(callable(getattr(harness, name)) for name in harness.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'replay_everything'"):
+        harness.replay_everything  # noqa: B018 - asking is the test
+
+
+def test_a_row_for_every_finished_unit(results: api.Results) -> None:
+    frame = results.frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert len(frame) == 8 and set(zip(frame.method, frame.seed, strict=True)) == {
+        (unit.plan.method, unit.plan.seed) for unit in results.finished
+    }
+    row = frame[(frame.method == "grid") & (frame.seed == 1)].iloc[0]
+    [unit] = [unit for unit in results.units if (unit.plan.method, unit.plan.seed) == ("grid", 1)]
+    assert unit.result is not None
+    assert row[DEVICE_SECONDS.key] == unit.result.cost.device_seconds
+    assert row[ACCURACY.key] == unit.result.final.chosen.accuracy
+    assert row[DEPTH.key] == unit.result.d_opt and frame[DEPTH.key].dtype == int
+    assert not [column for column in frame if str(column).startswith("refit_")]
+
+
+def test_a_refit_has_columns_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, make_units(("ldn",), [0], refit=True))
+    frame = harness.load_results("synthetic", tmp_path).frame()
+    assert (frame["refit_device_seconds"] > 0).all() and "refit_test_accuracy" in frame
+
+
+def test_a_row_for_every_trial(results: api.Results) -> None:
+    trials = results.trials()
+    assert len(trials) == sum(len(unit.trials) for unit in results.units)
+    assert (trials[trials.chosen].groupby(["method", "seed"]).size() == 1).all()
+    assert set(trials[trials.method == "asha"].stop_reason) >= {"scheduler"}
+    failed = make_units(("grid",), [0], failed_depths={"grid": [2]})
+    from harness.reporting.frames import trial_frame
+
+    assert trial_frame(failed).set_index("depth").val_accuracy.isna().sum() == 1
+
+
+def test_a_row_for_every_baseline_and_measure(results: api.Results) -> None:
+    verdicts = results.verdicts()
+    assert list(verdicts.columns) == ["baseline", "measure", "outcome", "difference", "low", "high", "margin"]
+    assert set(verdicts.baseline) == {"grid", "asha"} and len(verdicts) == 6
+    first = verdicts[(verdicts.baseline == "grid") & (verdicts.measure == ACCURACY.key)].iloc[0]
+    [pair] = [pair for pair in results.comparison.search.pairs if pair.baseline == "grid"]
+    assert first.outcome == pair.verdicts[ACCURACY.key].outcome
+    assert first.difference == pair.differences[ACCURACY.key].mean and first.low < first.difference < first.high
+
+
+def test_one_seed_withholds_its_verdicts_in_the_frame_too(tmp_path: Path) -> None:
+    write(tmp_path, make_units(("grid", "ldn"), [0]))
+    assert set(harness.load_results("synthetic", tmp_path).verdicts().outcome) == {"withheld"}
+
+
+def test_records_are_read_once_and_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, make_units(("grid", "ldn"), range(2)))
+    calls: list[str] = []
+    for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
+        _count(monkeypatch, module, name, calls)
+    results = harness.load_results("synthetic", tmp_path)
+    results.verdicts(), results.report(), results._repr_html_(), harness.compare(results), results.html
+    assert sorted(calls) == ["compare", "read_units"]
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, module: str, name: str, calls: list[str]) -> None:
+    original = getattr(__import__(module, fromlist=[name]), name)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(f"{module}.{name}", counted)
+
+
+def test_the_reference_learns_its_depth_unless_another_is_asked_for(results: api.Results) -> None:
+    assert results.comparison.reference == "ldn"
+    assert harness.compare(results, "grid").reference == "grid"
+    assert harness.compare("synthetic", "asha", out=results.out).reference == "asha"
+    assert results.comparison.reference == "ldn", "asking for another comparison changes nothing"
+
+
+def test_the_report_goes_where_it_is_told(results: api.Results, tmp_path: Path) -> None:
+    assert results.report() == tmp_path / "synthetic" / "report.html"
+    elsewhere = harness.report(results, path=tmp_path / "pages" / "mine.html")
+    assert elsewhere.read_text() == (tmp_path / "synthetic" / "report.html").read_text() == results.html
+    (tmp_path / "file").write_text("")
+    with pytest.raises(harness.UserError, match="cannot be written"):
+        results.report(tmp_path / "file" / "report.html")
+
+
+def test_it_shows_itself(results: api.Results, tmp_path: Path) -> None:
+    assert repr(results) == f"<Results of synthetic in {tmp_path}: asha on 2 seeds, grid on 3 seeds, ldn on 3 seeds>"
+    html = results._repr_html_()
+    assert html.count("<tr") == 9 and results.comparison.headline.replace("'", "&#x27;") in html
+    write(tmp_path / "b", make_units(("ldn",), [0], unfinished=[("ldn", 0)]))
+    nothing = harness.load_results("synthetic", tmp_path / "b")
+    assert "none yet" in repr(nothing) and "at least one finished unit" in nothing._repr_html_()
+
+
+def test_the_model_predicts_from_rows_as_they_are(results: api.Results) -> None:
+    of = config("ddn", depth=2)
+    data = spirals(of)
+    network = used_network(of, data)
+    save_model(UnitFolder(results.out, "synthetic", "grid", 1).model_path, network, 2, of, data)
+    model = results.model("grid", seed=1)
+    probabilities = model.predict_proba(data.x)  # float64 in, as NumPy has it
+    assert probabilities.shape == (len(data.x), data.n_classes)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert (model.predict(data.x) == probabilities.argmax(axis=1)).all()
+    with torch.inference_mode():
+        normalised = torch.from_numpy((data.x - data.mean) / data.std).float()
+        assert np.allclose(probabilities, network(normalised).exp(), atol=1e-5)
+    assert "2 blocks" in repr(model)
+    with pytest.raises(harness.UserError, match=r"shape \(N, 2\); got \(4, 3\)"):
+        model.predict(np.zeros((4, 3)))
+    with pytest.raises(harness.UserError, match=r"grid seed 7 has no model .* valid: .*grid seed 1"):
+        results.model("grid", seed=7)
+
+
+# --- what is asked for --------------------------------------------------------------------------------------------
+
+
+def test_settings_come_in_every_form() -> None:
+    wanted = load_space("quickstart", ["training.lr=0.05", "network={kind: fc, width: 7}"])
+    as_mapping = {"training.lr": 0.05, "network": {"kind": "fc", "width": 7}}
+    assert harness.load_space("quickstart", set=as_mapping) == wanted
+    assert harness.load_space("quickstart", set=["training.lr=0.05", "network={kind: fc, width: 7}"]) == wanted
+    assert harness.load_space(load_space("quickstart"), set=as_mapping) == wanted
+    assert space_of("quickstart", trials=2, epochs=7).budget.trials == 2
+    assert space_of("quickstart", trials=2, epochs=7).training.max_epochs == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("0,2", [0, 2]),
+        ("0-2,7", [0, 1, 2, 7]),
+        (3, [3]),
+        (range(2), [0, 1]),
+        (np.arange(3), [0, 1, 2]),
+        ((5, 1), [5, 1]),
+    ],
+)
+def test_seeds_come_in_every_form(given: Any, meant: list[int]) -> None:
+    seeds = seeds_of(given)
+    assert seeds == meant and all(type(seed) is int for seed in seeds)
+
+
+@pytest.mark.parametrize("given", ["", "one", "3-1", "1.5", 1.5, [0.5], [], None, ["a"]])
+def test_what_is_no_seed_is_refused(given: Any) -> None:
+    with pytest.raises(harness.UserError, match=r"seeds are whole numbers, as 0,1,2 or 0-19, and at least one; got"):
+        seeds_of(given)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"worker": 2}, r"unknown option 'worker' \(did you mean 'workers'\?\)"),
+        ({"workers": "two"}, "workers must be a whole number, at least 1; got 'two'"),
+        ({"concurrency": 1.5}, "concurrency must be a whole number, at least 1; got 1.5"),
+        ({"max_cost": "much"}, "max_cost must be a number above 0; got 'much'"),
+    ],
+)
+def test_options_are_checked_by_name_and_value(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(harness.UserError, match=said):
+        options_of(**option)
+
+
+MISTAKES: dict[str, tuple[list[str], Callable[[Path], Any]]] = {
+    "unknown space": (["run", "nope"], lambda out: harness.run("nope", out=out)),
+    "unknown method": (
+        ["run", "quickstart", "--methods", "ldn,gird"],
+        lambda out: harness.run("quickstart", ["ldn", "gird"], out=out),
+    ),
+    "method twice": (
+        ["run", "quickstart", "--methods", "ldn,ldn"],
+        lambda out: harness.run("quickstart", "ldn,ldn", out=out),
+    ),
+    "seed twice": (
+        ["run", "quickstart", "--seeds", "0,1,0"],
+        lambda out: harness.run("quickstart", seeds=[0, 1, 0], out=out),
+    ),
+    "negative seed": (["run", "quickstart", "--seeds", "-1"], lambda out: harness.run("quickstart", seeds=-1, out=out)),
+    "unknown setting": (
+        ["run", "quickstart", "--set", "depth.maximum=4"],
+        lambda out: harness.run("quickstart", set={"depth.maximum": 4}, out=out),
+    ),
+    "setting of the wrong type": (
+        ["run", "quickstart", "--set", "training.lr=fast"],
+        lambda out: harness.run("quickstart", set={"training.lr": "fast"}, out=out),
+    ),
+    "no trials": (["run", "quickstart", "--trials", "0"], lambda out: harness.run("quickstart", trials=0, out=out)),
+    "no workers": (["run", "quickstart", "--workers", "0"], lambda out: harness.run("quickstart", workers=0, out=out)),
+    "no MLflow": (
+        ["run", "quickstart", "--tracking-uri", "mlruns"],
+        lambda out: harness.run("quickstart", tracking_uri="mlruns", out=out),
+    ),
+    "a folder that cannot be written": (
+        ["run", "quickstart", "--out", "file/results"],
+        lambda out: harness.run("quickstart", out="file/results"),
+    ),
+    "unknown reference": (
+        ["compare", "synthetic", "--reference", "gird"],
+        lambda out: harness.compare("synthetic", "gird", out=out),
+    ),
+    "no results": (["report", "quickstart"], lambda out: harness.report("quickstart", out=out)),
+    "results of another name": (["compare", "synthetik"], lambda out: harness.compare("synthetik", out=out)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_python_and_the_command_line_say_the_same(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("no folder")
+    write(Path("out"), make_units(("grid", "ldn"), range(2)))
+    before = sorted(tmp_path.rglob("*"))
+    command, call = MISTAKES[name]
+    with pytest.raises(SystemExit) as end:
+        main([*command, *([] if "--out" in command else ["--out", "out"])])
+    printed = capsys.readouterr()
+    with pytest.raises(harness.UserError) as raised:
+        call(Path("out"))
+    assert end.value.code == 2 and printed.err == f"error: {raised.value}\n"
+    assert capsys.readouterr() == ("", "") and sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, make_units(("grid", "ldn"), range(2)))
+    results = harness.load_results("synthetic", tmp_path)
+    harness.compare(results)
+    harness.report(results)
+    results.frame(), results.trials(), results.verdicts()
+    assert capfd.readouterr() == ("", "")
+
+
+# --- a real run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_runs_in_one_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first = harness.run("quickstart", ["ldn", "deepest"], set=QUICK, epochs=20, out=tmp_path)
+    assert sorted(first.frame().method) == ["deepest", "ldn"] and first.tracked
+    assert (first.failures, first.unfinished, first.interrupted, first.warnings) == ({}, (), False, ())
+    second = harness.run("quickstart", "ldn,deepest", range(2), set=QUICK, epochs=20, out=tmp_path)
+    assert len(second.frame()) == 4
+    same = second.frame().set_index(["method", "seed"]).loc[("ldn", 0)]
+    assert same.to_dict() == first.frame().set_index(["method", "seed"]).loc[("ldn", 0)].to_dict(), "trained again"
+    x = np.random.default_rng(0).standard_normal((5, 2))
+    assert set(second.model("ldn", seed=1).predict(x)) <= {0, 1}
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_mlflow_that_fails_is_a_warning_of_the_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    uri = f"sqlite:///{tmp_path}/there/is/a/file/mlflow.db"
+    (tmp_path / "there").write_text("no folder")
+    results = harness.run("quickstart", "deepest", set=QUICK, epochs=20, out=tmp_path / "out", tracking_uri=uri)
+    [warning] = results.warnings
+    assert "could not be written" in warning and not results.tracked
+    assert len(results.frame()) == 1 and capfd.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_a_command_reads_once_and_compares_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
+        _count(monkeypatch, module, name, calls)
+    settings = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+    with pytest.raises(SystemExit) as end:
+        main(["run", "quickstart", "--methods", "ldn,deepest", "--epochs", "20", "--out", str(tmp_path), *settings])
+    assert end.value.code == 0 and sorted(calls) == ["compare", "read_units"]
+    assert (tmp_path / "quickstart" / "report.html").exists()
