@@ -20,7 +20,7 @@ from harness.training.train import run_trial
 
 WARM_UP_STEPS = 2
 TIMED_STEPS = 5  # at least
-TIMED_SECONDS = 0.1  # at least, or a single interruption would decide
+TIMED_SECONDS = 0.5  # at least: on a busy machine a shorter look is not repeatable
 
 
 @dataclass(frozen=True)
