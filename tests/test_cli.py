@@ -115,7 +115,7 @@ def test_a_loss_that_is_not_finite_is_failed_with_its_cost(harness: Callable[...
 
 # --- mistakes -----------------------------------------------------------------------------------------------------
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[Any, ...]] = {
     "unknown space": (["nope", "--ldn"], "unknown search space 'nope'", "quickstart"),
     "no file": (["no/such.yaml", "--ldn"], "cannot read no/such.yaml", "No such file"),
     "neither kind": (["quickstart"], "--ldn", "--depth"),

@@ -52,7 +52,7 @@ def test_inverting_a_ratio_inverts_its_interval(pairs: list[tuple[float, float]]
     there, back = ratio_interval(first, second), ratio_interval(second, first)
     assert there.mean == pytest.approx(1 / back.mean)
     if there.low is not None and there.high is not None and there.high < 1e200:
-        assert there.low == pytest.approx(1 / back.high)
+        assert back.high is not None and there.low == pytest.approx(1 / back.high)
 
 
 def test_costs_of_zero_have_no_ratio() -> None:

@@ -1,5 +1,6 @@
 """`ray up` for real, on three simulated hosts: token, job, a host lost in mid-run, tear-down."""
 
+import functools
 import os
 import shlex
 import shutil
@@ -36,7 +37,7 @@ TUNNEL, MLFLOW = "http://127.0.0.1:8265", "http://127.0.0.1:5000"
 METHODS = ("ldn", "grid")
 CPUS = (os.cpu_count() or 1) / 2 + 0.5  # more than half of a host's: it holds one trial, with half of the threads
 EPOCHS = 3000
-SETTINGS = ("depth.min=1", "depth.max=2", "training.report_every=100")  # as many trials as hosts
+SETTINGS: tuple[str, ...] = ("depth.min=1", "depth.max=2", "training.report_every=100")  # as many trials as hosts
 SETTINGS += (f"training.max_epochs={EPOCHS}", f"training.patience={EPOCHS}")
 SMALL = f"--methods {','.join(METHODS)} --cpus-per-trial {CPUS} " + " ".join(f"--set {each}" for each in SETTINGS)
 
@@ -122,18 +123,16 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert "NO " not in at_home(f"harness doctor {FILE}")
     at_home(f"ray up -y --no-config-cache {FILE}")
     for host in (worker1, worker2):
-        rig.wait_until(
-            f"Ray on {host.name}", lambda host=host: any("raylet" in line for line in host.processes()), LONG
-        )
+        rig.wait_until(f"Ray on {host.name}", functools.partial(_runs_ray, host), LONG)
 
     # The doors: pages only through ssh, no work without the token.
     tunnels = []
     for port in (8265, 5000):
-        rig.wait_until(f"port {port} of the head", lambda port=port: _opens(head, "127.0.0.1", port), LONG)
+        rig.wait_until(f"port {port} of the head", functools.partial(_opens, head, "127.0.0.1", port), LONG)
         assert not _opens(worker1, head.address, port), f"port {port} of the head is open to its neighbours"
         command = f"ray dashboard {FILE} --port {port} --remote-port {port}"
         tunnels.append(laptop.start(f"cd {REPO} && {path} && {command}", **ENV))
-        rig.wait_until(f"the tunnel to {port}", lambda port=port: _opens(laptop, "127.0.0.1", port), LONG)
+        rig.wait_until(f"the tunnel to {port}", functools.partial(_opens, laptop, "127.0.0.1", port), LONG)
     run = f"harness run quickstart {SMALL} --address auto --tracking-uri {MLFLOW}"
     checkpoints = lab.shared / "ray"
     submit = f"ray job submit --address {TUNNEL} --submission-id first --no-wait -- {run} --storage {checkpoints}"
@@ -180,7 +179,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     on_head(f"sh ~/depth-search-harness/{STOP}")
     at_home(f"ray down -y {FILE}")
     for host in (head, *workers.values()):
-        rig.wait_until(f"no process on {host.name}: {host.processes()}", lambda host=host: host.processes() == [], 60)
+        rig.wait_until(f"no process on {host.name}: {host.processes()}", functools.partial(_is_empty, host), 60)
 
 
 def test_a_taken_dashboard_port_stops_ray_up(lab: rig.Lab) -> None:
@@ -225,6 +224,14 @@ def check_mlflow(uri: str) -> None:
     children = [parents[run.data.tags["mlflow.parentRunId"]] for run in runs if "mlflow.parentRunId" in run.data.tags]
     assert sorted(parents.values()) == ["grid/s0", "ldn/s0"]
     assert {name: children.count(name) for name in parents.values()} == {"grid/s0": 2, "ldn/s0": 1}
+
+
+def _runs_ray(host: rig.Host) -> bool:
+    return any("raylet" in line for line in host.processes())
+
+
+def _is_empty(host: rig.Host) -> bool:
+    return host.processes() == []
 
 
 def _opens(host: rig.Host, address: str, port: int) -> bool:

@@ -38,7 +38,7 @@ def refused(settings: ArraysData, message: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8, bool])
 def test_two_dimensions_are_float32_features(dtype: type, tmp_path: Path) -> None:
-    x = (np.abs(FEATURES) * 3).astype(dtype)
+    x: Any = (np.abs(FEATURES) * 3).astype(dtype)
     pool = arrays.load_pool(save(tmp_path, x_train=x, y_train=Y, x_test=x[:6], y_test=Y[:6]), None)
     assert pool.x.dtype == np.float32 and pool.y.dtype == np.int64 and pool.n_classes == 3
     np.testing.assert_array_equal(pool.x, x.astype(np.float32))

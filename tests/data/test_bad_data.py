@@ -22,7 +22,7 @@ from .tiny_files import idx_bytes, labels, pixels, write_idx
 N = 60
 X, Y = pixels(N, 8, 8, 3), np.arange(N) % 3
 
-SPACE = {
+SPACE: dict[str, Any] = {
     "description": "Bad data.",
     "data": {"kind": "arrays", "path": "own.npz"},
     "network": {"kind": "conv", "channels": 4, "bottleneck": 2},
@@ -82,7 +82,7 @@ def refused(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_arrays(contents: dict[str, np.ndarray], said: str, refused: Callable[..., str]) -> None:
-    np.savez("own.npz", **contents)
+    np.savez("own.npz", **contents)  # type: ignore[arg-type]  # its first keyword is a flag
     assert said in refused()
 
 

@@ -72,9 +72,14 @@ def test_grey_images_have_one_channel_and_16_bits_are_scaled(tmp_path: Path) -> 
 
 
 def test_decoded_once_until_a_file_or_the_size_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded = []
+    decoded: list[Any] = []
     decode_all = image_folder._decode_all
-    monkeypatch.setattr(image_folder, "_decode_all", lambda *given: decoded.append(given) or decode_all(*given))
+
+    def counted(*given: Any) -> Any:
+        decoded.append(given)
+        return decode_all(*given)
+
+    monkeypatch.setattr(image_folder, "_decode_all", counted)
     first = image_folder.load_pool(settings(folder), None)
     np.testing.assert_array_equal(image_folder.load_pool(settings(folder), None).x, first.x)
     assert len(decoded) == 1

@@ -33,7 +33,7 @@ def _log_likelihoods(network: LearntDepthNet, x: torch.Tensor, y: torch.Tensor) 
     """Σ_n log p(y_n | x_n, d=i) in float64."""
     with torch.no_grad():
         log_probs = network.log_probs_per_depth(x).double().numpy()
-    return log_probs[:, np.arange(len(y)), y.numpy()].sum(axis=1)
+    return np.asarray(log_probs[:, np.arange(len(y)), y.numpy()].sum(axis=1))
 
 
 # --- the objective ------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_optimised_logits_reach_the_exact_posterior(trial: TrialConfig) -> None:
 
     def step() -> torch.Tensor:
         optimiser.zero_grad()
-        loss = -len(y) * network.objective(x, y, n_train=len(y))
+        loss: torch.Tensor = -len(y) * network.objective(x, y, n_train=len(y))
         loss.backward()
         return loss
 
@@ -164,7 +164,7 @@ def test_fc_forward_is_the_recursion() -> None:
     state = {name: tensor.double().numpy() for name, tensor in network.backbone.state_dict().items()}
 
     def linear(name: str, a: np.ndarray) -> np.ndarray:
-        return a @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+        return np.asarray(a @ state[f"{name}.weight"].T + state[f"{name}.bias"])
 
     def log_softmax(z: np.ndarray) -> np.ndarray:
         return z - np.logaddexp.reduce(z, axis=1, keepdims=True)

@@ -34,7 +34,7 @@ class Stopping(FIFOScheduler):
     """Stops every trial at epoch 30."""
 
     def __init__(self, said: list[tuple[Any, ...]]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.said = said
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:

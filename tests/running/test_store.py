@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from harness.running.store import UnitFolder, read_units, write_atomically
 from tests.rehearsed import make_unit, run, small_space
 
 
-def folder_and_plan(out: Path, **options: object) -> tuple[UnitFolder, UnitPlan]:
+def folder_and_plan(out: Path, **options: Any) -> tuple[UnitFolder, UnitPlan]:
     unit = make_unit(out, "grid", **options)
     return unit.folder, unit.plan
 

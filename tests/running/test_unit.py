@@ -25,7 +25,8 @@ class Scripted(Searcher):
 
     def __init__(self, script: Sequence[Any]) -> None:
         super().__init__(metric=METRIC, mode=MODE)
-        self.script, self.told = list(script), []
+        self.script = list(script)
+        self.told: list[Any] = []
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         return {"depth": self.script.pop(0)} if self.script else None

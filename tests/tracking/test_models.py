@@ -32,7 +32,9 @@ def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], see
         optimiser.zero_grad()
         (-built.objective(x, y, n_train=32)).backward()
         optimiser.step()
-    return built.pruned(2)
+    pruned = built.pruned(2)
+    assert isinstance(pruned, LearntDepthNet)
+    return pruned
 
 
 @pytest.mark.slow
@@ -50,7 +52,7 @@ def test_the_winner_loads_in_a_fresh_process_and_returns_log_probabilities(
         assert sync(units, uri, lambda unit: Winner(network, example)).warning is None
     assert_complete(uri, units)
     parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_UNIT_KEY] == "synthetic/ldn/seed-0")
-    assert len(parent.outputs.model_outputs) == 1
+    assert parent.outputs is not None and len(parent.outputs.model_outputs) == 1
     script = """
 import json, sys
 import mlflow, torch

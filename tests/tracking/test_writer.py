@@ -144,6 +144,7 @@ def test_units_with_similar_names_are_kept_apart(uri: str) -> None:
 def test_the_data_set_is_an_input_with_its_hash(uri: str) -> None:
     sync(make_units(["ldn"], [0]), uri)
     parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH)
+    assert parent.inputs is not None
     (data,) = parent.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("spirals", "split0")
 

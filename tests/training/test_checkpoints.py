@@ -1,7 +1,9 @@
 """One place for a trial's checkpoint, whether it is a folder or a URI."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(f"file://{tmp_path}/checkpoints")  # another scheme would need a server
 
 
-def write(text: str) -> object:
+def write(text: str) -> Callable[[Path], Any]:
     return lambda path: path.write_text(text)
 
 

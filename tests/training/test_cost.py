@@ -108,7 +108,7 @@ def _direct_count(trial: TrialConfig, sample_shape: tuple[int, ...], n_classes: 
             network.objective(x, y, n_train=5).backward()
         else:
             network(x)
-    return counter.get_total_flops() / 5
+    return float(counter.get_total_flops()) / 5
 
 
 @pytest.mark.parametrize("train", [True, False])

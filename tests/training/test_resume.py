@@ -89,7 +89,7 @@ def test_half_and_half_equals_the_whole(trial: TrialConfig, tmp_path: Path) -> N
 
 
 def test_patience_is_really_crossed(tmp_path: Path) -> None:
-    trial = TRIALS[2].values[0]
+    trial: Any = TRIALS[2].values[0]
     last = run_trial(trial, data_for(trial)).progress
     assert last.stop_reason == "patience" and last.best_epoch < last.epoch
 

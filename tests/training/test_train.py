@@ -9,6 +9,7 @@ from torch import Tensor
 
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
+from harness.models import OneShotNet
 from harness.records import Measures, Progress, TrialConfig
 from harness.seeds import torch_generator
 from harness.training.evaluate import measure
@@ -174,7 +175,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Watch:
 def test_stopping_and_best_epoch(
     uninterrupted: Watch, monitor: str, patience: int, min_delta: float, eval_every: int
 ) -> None:
-    every = {"eval_every": eval_every, "report_every": eval_every}
+    every: dict[str, Any] = {"eval_every": eval_every, "report_every": eval_every}
     trial = config("ldn", 3, **ROUGH, monitor=monitor, patience=patience, min_delta=min_delta, **every)
     trained = run_trial(trial, spirals(trial))
     last = trained.progress
@@ -236,6 +237,7 @@ def test_val_of_the_record_is_that_of_the_kept_parameters() -> None:
         trained = run_trial(trial, data)
         rows, _, val_rows = on_device(data, CPU)
         assert trained.progress.val == measure(predict(trained.network, rows, val_rows), rows.y[val_rows])
+        assert isinstance(trained.network, OneShotNet)
         q = torch.softmax(trained.network.posterior.logits.double(), dim=0)
         assert trained.progress.posterior and trained.progress.posterior.q == pytest.approx(q.tolist())
 
