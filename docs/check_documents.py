@@ -4,6 +4,8 @@ Links, anchors and images exist; `harness` commands parse with the real command 
 methods they name load; `make` targets exist; Python blocks compile; paths in backticks exist. Nothing is run.
 """
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -225,7 +227,9 @@ def harness_problems(words: Sequence[str], may_be_incomplete: bool = False) -> I
         yield f"there is no command {name!r} ({nearest(name, commands.commands)})"
         return
     try:
-        with commands.commands[name].make_context(name, rest) as context:
+        with contextlib.redirect_stdout(io.StringIO()):  # --help prints
+            context = commands.commands[name].make_context(name, rest)
+        with context:
             yield from _name_problems(context)
     except click.exceptions.Exit:  # --help
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from harness.api import UserError, compare, load_results, load_space, report, run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["UserError", "compare", "load_results", "load_space", "report", "run"]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library logs; whether that shows is the caller's

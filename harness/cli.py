@@ -14,7 +14,7 @@ from rich.table import Table
 
 from harness import __version__, api
 from harness.errors import UserError
-from harness.methods import DEFAULT, known_methods
+from harness.methods import DEFAULT
 from harness.spaces import SearchSpace, load_space
 
 console = Console(highlight=False)
@@ -325,7 +325,7 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
 
 @commands.command()
 @space_arguments
-@click.option("--ldn", is_flag=True, help="Train the learnt-depth network.")
+@click.option("--method", metavar="NAME", help="Train the network of this one-shot method.")
 @click.option("--depth", type=click.IntRange(min=0), help="Train a network of this fixed depth.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--test", is_flag=True, help="Open the test set and show its measures too.")
@@ -336,7 +336,7 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
 def trial(
     space_name: str,
     overrides: tuple[str, ...],
-    ldn: bool,
+    method: str | None,
     depth: int | None,
     seed: int,
     device: str,
@@ -345,7 +345,7 @@ def trial(
 ) -> None:
     """Train one network in this process, without Ray."""
     space = load_space(space_name, overrides)
-    config = _trial_config(space, ldn, depth, seed)
+    config = _trial_config(space, method, depth, seed)
     from harness.terminal.epoch_bar import epoch_bar
     from harness.terminal.trial_view import view
     from harness.training.devices import choose_device
@@ -361,14 +361,18 @@ def trial(
         sys.exit(1)
 
 
-def _trial_config(space: SearchSpace, learnt: bool, depth: int | None, seed: int) -> Any:
+def _trial_config(space: SearchSpace, method: str | None, depth: int | None, seed: int) -> Any:
+    from harness.methods import load_method, one_shot_method
     from harness.records import FIXED_DEPTH, TrialConfig
 
-    if learnt == (depth is not None):
-        raise UserError("give exactly one of --ldn and --depth N")
-    if depth is None:
-        return TrialConfig.of(space, known_methods()[0], space.depth.max, seed)
-    if depth > space.depth.max:
+    if (method is None) == (depth is None):
+        raise UserError("give exactly one of --method NAME (a one-shot method) and --depth N")
+    if method is not None:
+        name, loaded = load_method(method)
+        options = loaded.model_dump(mode="json")
+        one_shot_method(name, options)  # a search has no network to train
+        return TrialConfig.of(space, name, space.depth.max, seed, options)
+    if depth is None or depth > space.depth.max:
         raise UserError(f"--depth must lie in 0…{space.depth.max}, the depths of {space.name}; got {depth}")
     return TrialConfig.of(space, FIXED_DEPTH, depth, seed)
 

@@ -12,6 +12,7 @@ from harness.cli import commands, main
 from harness.records import TrialRecord
 from harness.training.one_trial import TrialReport
 
+LDN = ("--method", "ldn")
 SMALL = ("--set", "training.max_epochs=20", "--set", "depth.max=3", "--set", "data.n_train=40")
 
 Result = tuple[int, str, str]
@@ -45,7 +46,7 @@ def test_list(harness: Callable[..., Result]) -> None:
 
 
 def test_ldn_trial(harness: Callable[..., Result]) -> None:
-    code, out, err = harness("trial", "quickstart", "--ldn", *SMALL)
+    code, out, err = harness("trial", "quickstart", *LDN, *SMALL)
     assert code == 0 and err == "", "silent when stdout is no terminal"
     assert "← d_opt" in out and "█" in out
     for words in ("argmax", "threshold", "expected", "exact posterior", "validation, all depths", "pruned to", "TFLOP"):
@@ -60,7 +61,7 @@ def test_fixed_depth_trial_with_the_test_set(harness: Callable[..., Result]) -> 
     assert any(line.startswith("test ") for line in out.splitlines())
 
 
-@pytest.mark.parametrize("which", [("--ldn",), ("--depth", 0)])
+@pytest.mark.parametrize("which", [LDN, ("--depth", 0)])
 def test_json_is_one_object(harness: Callable[..., Result], which: tuple[Any, ...]) -> None:
     code, out, err = harness("trial", "quickstart", *which, "--json", "--test", *SMALL)
     assert code == 0 and err == ""
@@ -69,7 +70,7 @@ def test_json_is_one_object(harness: Callable[..., Result], which: tuple[Any, ..
     assert report.test is not None and report.test.n_test == 1800
     assert report.record.status == "finished" and report.record.cost.epochs == 20
     assert TrialRecord.model_validate_json(report.record.model_dump_json()) == report.record
-    if which == ("--ldn",):
+    if which == LDN:
         assert report.posterior_gap_nats is not None and report.posterior_gap_nats >= 0
         assert len(report.test.per_depth_test) == 4 and report.test.full is not None
     else:
@@ -78,7 +79,7 @@ def test_json_is_one_object(harness: Callable[..., Result], which: tuple[Any, ..
 
 def test_same_seed_same_numbers_other_seed_others(harness: Callable[..., Result]) -> None:
     def numbers(seed: int) -> Any:
-        record = json.loads(harness("trial", "quickstart", "--ldn", "--seed", seed, "--json", *SMALL)[1])["record"]
+        record = json.loads(harness("trial", "quickstart", *LDN, "--seed", seed, "--json", *SMALL)[1])["record"]
         return [record["val"], record["posterior"], record["split_hash"], record["train_objective"]]
 
     first = numbers(0)
@@ -87,7 +88,7 @@ def test_same_seed_same_numbers_other_seed_others(harness: Callable[..., Result]
 
 
 def test_a_checkpoint_is_continued(harness: Callable[..., Result], tmp_path: Path) -> None:
-    args = ("trial", "quickstart", "--ldn", "--json", *SMALL, "--checkpoint", tmp_path / "x.pt")
+    args = ("trial", "quickstart", *LDN, "--json", *SMALL, "--checkpoint", tmp_path / "x.pt")
     first, again = (json.loads(harness(*args)[1])["record"] for _ in range(2))
     assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
     assert again["cost"]["held_seconds"] > first["cost"]["held_seconds"], "what was paid before is still counted"
@@ -99,7 +100,7 @@ def test_a_checkpoint_is_continued(harness: Callable[..., Result], tmp_path: Pat
 
 
 def test_a_loss_that_is_not_finite_is_failed_with_its_cost(harness: Callable[..., Result]) -> None:
-    args = ("trial", "quickstart", "--ldn", *SMALL, "--set", "training.lr=1e30")
+    args = ("trial", "quickstart", *LDN, *SMALL, "--set", "training.lr=1e30")
     code, out, err = harness(*args)
     assert code == 1 and "FAILED" in out and "seconds held" in out
     assert "Traceback" not in out + err
@@ -116,43 +117,61 @@ def test_a_loss_that_is_not_finite_is_failed_with_its_cost(harness: Callable[...
 # --- mistakes -----------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[Any, ...]] = {
-    "unknown space": (["nope", "--ldn"], "unknown search space 'nope'", "quickstart"),
-    "no file": (["no/such.yaml", "--ldn"], "cannot read no/such.yaml", "No such file"),
-    "neither kind": (["quickstart"], "--ldn", "--depth"),
-    "both kinds": (["quickstart", "--ldn", "--depth", "1"], "--ldn", "--depth"),
+    "unknown space": (["nope", *LDN], "unknown search space 'nope'", "quickstart"),
+    "no file": (["no/such.yaml", *LDN], "cannot read no/such.yaml", "No such file"),
+    "neither kind": (["quickstart"], "--method", "--depth"),
+    "both kinds": (["quickstart", *LDN, "--depth", "1"], "--method", "--depth"),
+    "a search": (["quickstart", "--method", "grid"], "'grid' searches over fixed depths"),
     "no space": ([], "SPACE"),
     "unknown option": (["quickstart", "--ldm"], "--ldm"),
     "depth beyond the space": (["quickstart", "--depth", "11"], "0…10", "11"),
     "negative depth": (["quickstart", "--depth", "-1"], "-1", "x>=0"),
-    "negative seed": (["quickstart", "--ldn", "--seed", "-1"], "-1", "x>=0"),
-    "unknown device": (["quickstart", "--ldn", "--device", "gpu"], "cuda", "'gpu'"),
+    "negative seed": (["quickstart", *LDN, "--seed", "-1"], "-1", "x>=0"),
+    "unknown device": (["quickstart", *LDN, "--device", "gpu"], "cuda", "'gpu'"),
     "unknown key": (
-        ["quickstart", "--ldn", *_settings("training.patienc=3")],
+        ["quickstart", *LDN, *_settings("training.patienc=3")],
         "training.patienc",
         "'training.patience'",
     ),
-    "wrong type": (["quickstart", "--ldn", *_settings("training.lr=fast")], "training.lr", "number", "'fast'"),
-    "override without value": (["quickstart", "--ldn", *_settings("training.lr")], "KEY.PATH=VALUE"),
-    "override that is no YAML": (["quickstart", "--ldn", *_settings("training.lr=[1")], "YAML"),
-    "min above max": (["quickstart", "--ldn", *_settings("depth.min=11")], "depth.min", "min 11, max 10"),
-    "negative size": (["quickstart", "--ldn", *_settings("data.n_train=-5")], "data.n_train", "greater than 0", "-5"),
+    "wrong type": (
+        ["quickstart", *LDN, *_settings("training.lr=fast")],
+        "training.lr",
+        "number",
+        "'fast'",
+    ),
+    "override without value": (["quickstart", *LDN, *_settings("training.lr")], "KEY.PATH=VALUE"),
+    "override that is no YAML": (["quickstart", *LDN, *_settings("training.lr=[1")], "YAML"),
+    "min above max": (["quickstart", *LDN, *_settings("depth.min=11")], "depth.min", "min 11, max 10"),
+    "negative size": (
+        ["quickstart", *LDN, *_settings("data.n_train=-5")],
+        "data.n_train",
+        "greater than 0",
+        "-5",
+    ),
     "prior": (
-        ["quickstart", "--ldn", *_settings("posterior.prior={kind: explicit, probabilities: [0.2, 0.2]}")],
+        ["quickstart", *LDN, *_settings("posterior.prior={kind: explicit, probabilities: [0.2, 0.2]}")],
         "sum to 1",
         "0.4",
     ),
     "fewer samples than classes": (
-        ["quickstart", "--ldn", *_settings("data.arms=5", "data.n_train=3")],
+        ["quickstart", *LDN, *_settings("data.arms=5", "data.n_train=3")],
         "at least one training sample",
         "[3, 4]",
     ),
-    "conv on vectors": (["quickstart", "--ldn", *_settings("network={kind: conv}")], "needs images", "2 features"),
+    "conv on vectors": (
+        ["quickstart", *LDN, *_settings("network={kind: conv}")],
+        "needs images",
+        "2 features",
+    ),
     "bfloat16 on the CPU": (
-        ["quickstart", "--ldn", "--device", "cpu", *_settings("training.precision=bfloat16")],
+        ["quickstart", *LDN, "--device", "cpu", *_settings("training.precision=bfloat16")],
         "bfloat16",
         "float32",
     ),
-    "checkpoint into nowhere": (["quickstart", "--ldn", "--checkpoint", "no/such/folder/x.pt"], "no/such/folder"),
+    "checkpoint into nowhere": (
+        ["quickstart", *LDN, "--checkpoint", "no/such/folder/x.pt"],
+        "no/such/folder",
+    ),
 }
 
 
@@ -190,7 +209,7 @@ def test_a_checkpoint_of_another_config(harness: Callable[..., Result], tmp_path
 def test_a_bad_file(harness: Callable[..., Result], tmp_path: Path, content: str | bytes, words: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    code, out, err = harness("trial", path, "--ldn")
+    code, out, err = harness("trial", path, *LDN)
     _assert_one_sentence(code, out, err)
     assert words in err and "mine.yaml" in err
 
@@ -211,7 +230,7 @@ def test_bad_arrays(harness: Callable[..., Result], tmp_path: Path, bad: str) ->
     elif bad != "missing":
         np.savez(path, x_train=x, y_train=y)
     data = f"data={{kind: arrays, path: {path}}}"
-    code, out, err = harness("trial", "quickstart", "--ldn", *_settings(data, "training.max_epochs=20"))
+    code, out, err = harness("trial", "quickstart", *LDN, *_settings(data, "training.max_epochs=20"))
     _assert_one_sentence(code, out, err)
 
 
@@ -219,7 +238,7 @@ def test_debug_shows_the_traceback() -> None:
     from harness.errors import UserError
 
     with pytest.raises(UserError):
-        main(["--debug", "trial", "nope", "--ldn"])
+        main(["--debug", "trial", "nope", *LDN])
 
 
 # --- help ---------------------------------------------------------------------------------------------------------
@@ -234,4 +253,7 @@ def test_help_cuts_no_line_off_at_80_columns(harness: Callable[..., Result], mon
 
 
 def test_exactly_one_kind_of_network(harness: Callable[..., Result]) -> None:
-    assert harness("trial", "quickstart")[2] == "error: give exactly one of --ldn and --depth N\n"
+    assert (
+        harness("trial", "quickstart")[2]
+        == "error: give exactly one of --method NAME (a one-shot method) and --depth N\n"
+    )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does 
 DEFAULT = "ldn,grid"  # what a run compares when nothing else is asked for
 
 _FOLDER = Path(__file__).parent
-_OWN = "harness_method_"  # begins the module name of a user's own method file
+_own: dict[str, type["SearchMethod"]] = {}  # by name: users' own, once their file was loaded or a worker received it
 
 
 def known_methods() -> list[str]:
@@ -54,8 +54,10 @@ def parse_methods(text: str) -> dict[str, "SearchMethod"]:
 def load_method(text: str) -> tuple[str, "SearchMethod"]:
     """One method with its options: `name` or `path.py`, then `:option=value` as often as needed."""
     source, *options = text.split(":")
-    module = _load_file(Path(source)) if source.endswith(".py") else _load_known(source)
-    method_class = _only_method_in(module, source)
+    own = source.endswith(".py")
+    method_class = _only_method_in(_load_file(Path(source)) if own else _load_known(source), source)
+    if own:
+        register(Path(source).stem, method_class)
     values = {}
     for option in options:
         key, separator, value = option.partition("=")
@@ -74,14 +76,18 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
 
 
 def one_shot_method(name: str, options: Mapping[str, Any]) -> "OneShotMethod":
-    """The method that makes the network of a trial of kind `name`: one of ours, or a file that was loaded before."""
+    """The method that makes the network of a trial of kind `name`: one of ours, or a user's own that is known here."""
     from harness.methods.base import OneShotMethod
 
-    module = sys.modules.get(f"{_OWN}{name}") or _load_known(name)
-    method_class = _only_method_in(module, name)
+    method_class = _own.get(name) or _only_method_in(_load_known(name), name)
     if not issubclass(method_class, OneShotMethod):
         raise UserError(f"method {name!r} searches over fixed depths; it has no network that learns its depth")
     return method_class.model_validate(dict(options))
+
+
+def register(name: str, method_class: type["SearchMethod"]) -> None:
+    """Makes a user's own method known in this process: a worker has the class, but not the file."""
+    _own[name] = method_class
 
 
 def _load_known(name: str) -> ModuleType:
@@ -99,7 +105,7 @@ def _load_file(path: Path) -> ModuleType:
             f"a method file's name becomes the method's name: lower-case letters, digits and _, and none of "
             f"{', '.join(known_methods())}; got {path.name!r}"
         )
-    module_name = f"{_OWN}{path.stem}"
+    module_name = f"harness_method_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from harness.cluster.doctor import answers, check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError
+from harness.methods import known_methods
 from harness.methods.base import SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import METRIC, MODE, model_key
@@ -174,6 +176,7 @@ def _fit(
         pools=pools,
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
         working_dir=str(Path.cwd()),
+        own_methods=_own_one_shots(together.units),
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
@@ -205,6 +208,15 @@ def _fit(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return False
+
+
+def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, type[SearchMethod]]:
+    """One-shot methods of users' own: workers do not have their files, so the classes travel by value."""
+    classes = {unit.plan.method: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
+    own = {name: each for name, each in classes.items() if name not in known_methods()}
+    for each in own.values():
+        ray.cloudpickle.register_pickle_by_value(sys.modules[each.__module__])
+    return own
 
 
 def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str, Pool | None]:

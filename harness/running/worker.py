@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from harness.errors import UserError
+from harness.methods import register
 from harness.records import Cost, Progress, TrialConfig
 from harness.running.messages import (
     Facts,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from harness.data.splits import TrainingData
+    from harness.methods.base import SearchMethod
 
 CHECKPOINT_SECONDS = 2.0  # between checkpoints of a trial that nobody stops early; results do not depend on it
 
@@ -44,8 +46,12 @@ def run_task(
     pools: Mapping[str, Any],
     data_dir: str | None,
     working_dir: str,
+    own_methods: Mapping[str, type["SearchMethod"]],
 ) -> None:
-    """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings."""
+    """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings.
+
+    `own_methods` are one-shot methods whose files only the driver has.
+    """
     began, before = time.perf_counter(), time.process_time()
     if Path(working_dir).is_dir():
         os.chdir(working_dir)  # Tune stands in a folder of the trial's own; a relative data.path is from the user's
@@ -64,6 +70,8 @@ def run_task(
     worker_start = (before, time.perf_counter() - began) if _worker_is_fresh else (0.0, 0.0)
     _worker_is_fresh = False
     torch.set_num_threads(max(1, int(cpus)))
+    for name, method_class in own_methods.items():
+        register(name, method_class)
     task = received_task(config)
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
     worker = _Worker(task.config, CheckpointStore(storage), devices_held, device_of_trial(gpus), folder, worker_start)

@@ -50,7 +50,7 @@ def refused(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) 
 
     def give(*args: str, data: dict[str, Any] | None = None) -> str:
         Path("mine.yaml").write_text(yaml.safe_dump({**SPACE, "data": data or SPACE["data"]}))
-        command = ["run", "mine.yaml"] if request.param == "run" else ["trial", "mine.yaml", "--ldn"]
+        command = ["run", "mine.yaml"] if request.param == "run" else ["trial", "mine.yaml", "--method", "ldn"]
         before = sorted(Path.cwd().parent.rglob("*"))
         with pytest.raises(SystemExit) as end:
             main([*command, *args])

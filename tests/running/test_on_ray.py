@@ -11,6 +11,7 @@ import pytest
 from harness.cli import main
 from harness.errors import UserError
 from harness.running.store import only_writer
+from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
 from tests.running.results import kill_nine, ledger, local_ray, read, searches, unit_folder, wait_for, workers_of
 
@@ -128,13 +129,19 @@ def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) 
     assert result.most_coresident_trials == 2  # there are CPUs for two
 
 
-def test_a_users_method_stands_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A search, and a one-shot network whose file the workers do not have."""
     (tmp_path / "ends.py").write_text(MINE)
+    (tmp_path / "equal_exits.py").write_text(EXITS)
     out = tmp_path / "out"
-    outcome = searches(out, f"ldn,{tmp_path / 'ends.py'}:skip=1", seeds=(0, 1))
+    methods = f"ldn,{tmp_path / 'ends.py'}:skip=1,{tmp_path / 'equal_exits.py'}:scale=2.0"
+    outcome = searches(out, methods, seeds=(0, 1))
     assert outcome.failures == {}
     assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
+    [trial] = read(out, "equal_exits")["trials"]
+    assert trial["kind"] == "equal_exits" and len(trial["posterior"]["q"]) == 5
     with pytest.raises(SystemExit) as exit_:
         main(["compare", "quickstart", "--out", str(out), "--format", "md"])
     assert exit_.value.code == 0
-    assert "| ends |" in capsys.readouterr().out.replace("`", "")
+    table = capsys.readouterr().out
+    assert "| ends |" in table and "| equal\\_exits |" in table
