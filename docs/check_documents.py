@@ -29,8 +29,8 @@ from harness.spaces import load_space
 from harness.studies.definition import load_study
 
 ROOT = Path(__file__).resolve().parent.parent
-# They tell of earlier versions, or were written by one: only their links must still hold.
-HISTORY = (ROOT / "CHANGELOG.md", ROOT / "docs" / "results.md")
+# It tells of earlier versions: only its links must still hold.
+HISTORY = (ROOT / "CHANGELOG.md",)
 SHELL_OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<"})
 _PATH = re.compile(r"[\w.-]+/[\w./-]*")
 _PLACEHOLDER = re.compile(r"<[^>]*>|…|\b[A-Z]{2,}\b")  # <bucket>, …, NAME: the reader puts in something else

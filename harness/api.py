@@ -6,6 +6,7 @@ Imports of torch, Ray and pandas stand where they are needed: a mistake in the i
 import functools
 import importlib
 import logging
+import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from harness.comparing import Comparison
     from harness.running.forecast import Forecast
     from harness.running.runner import RunOptions
+    from harness.running.side_by_side import Show
     from harness.running.unit import RunningUnit
-    from harness.tracking.tracked_run import Destination, Show, Warn
+    from harness.tracking.tracked_run import Destination, Warn
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
@@ -94,10 +96,16 @@ class Results:
         return verdict_frame(self.comparison)
 
     def model(self, method: str, seed: int = 0) -> "Predictor":
-        """The network that a method chose on a seed; it predicts from rows as they are in the data set."""
+        """The network that a method chose on a seed; it predicts from rows as they are in the data set.
+
+        A one-shot method of your own is given as its file ("mine.py"), in a session that has not run it.
+        """
+        from harness.methods import load_method
         from harness.running.store import UnitFolder
         from harness.training.predict import Predictor
 
+        if method.endswith(".py"):  # a one-shot network of the user's own needs its file to be built
+            method, _ = load_method(method)
         path = UnitFolder(self.out, self.space, method, seed).model_path
         if not path.exists():
             have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]
@@ -129,8 +137,17 @@ class Results:
             seeds[unit.plan.method] = seeds.get(unit.plan.method, 0) + 1
         return ", ".join(f"{method} on {n} seed{'s' if n > 1 else ''}" for method, n in seeds.items()) or "none yet"
 
+    @property
+    def went_wrong(self) -> list[str]:
+        """A sentence for each thing in this run that did not go as asked."""
+        stopped = ["the run was interrupted; the same call resumes it"] if self.interrupted else []
+        failed = [f"{unit} failed: {why}" for unit, why in self.failures.items()]
+        capped = [f"{unit} has no result: the cost limit was reached first" for unit in self.unfinished]
+        return [*stopped, *failed, *([] if self.interrupted else capped), *self.warnings, *self.problems]
+
     def __repr__(self) -> str:
-        return f"<Results of {self.space} in {self.out}: {self._counts()}>"
+        wrong = "".join(f"; {sentence}" for sentence in self.went_wrong)
+        return f"<Results of {self.space} in {self.out}: {self._counts()}{wrong}>"
 
     def _repr_html_(self) -> str:
         try:
@@ -138,7 +155,9 @@ class Results:
         except UserError as error:  # nothing finished, or mixed settings: the rows are still there to be looked at
             headline = str(error)
         table = self.frame().to_html(index=False, float_format="{:.4g}".format)
-        return f"<p><b>{escape(self.space)}</b>: {escape(headline)}</p>{table}"
+        wrong = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.went_wrong)
+        wrong = f"<ul>{wrong}</ul>" if wrong else ""
+        return f"<p><b>{escape(self.space)}</b>: {escape(headline)}</p>{wrong}{table}"
 
 
 def load_results(space: Space, out: Folder = DEFAULT_OUT, reference: str | None = None) -> Results:
@@ -153,8 +172,21 @@ def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit
     name, folder = name_of(space), Path(out)
     units, problems = read_units(folder, name, known)
     if not units:
-        raise UserError(_no_results(name, folder) + (f" ({'; '.join(problems)})" if problems else ""))
+        raise UserError(_no_results(space, folder) + (f" ({'; '.join(problems)})" if problems else ""))
     return Results(name, folder, tuple(units), reference, tuple(problems))
+
+
+def methods_in(folder: Path) -> list[str]:
+    """The methods that have results of a space."""
+    return sorted({path.parents[1].name for path in folder.glob("*/seed-*/plan.json")})
+
+
+def _check_reference(reference: str | None, methods: Sequence[str]) -> None:
+    """Before a run: a typing mistake must not be found out after it."""
+    if reference is not None and reference not in methods:
+        raise UserError(
+            f"the reference must be a method with results; got {reference!r}, {nearest(reference, methods)}"
+        )
 
 
 def spaces_in(out: Path, may_be_none: bool = False) -> list[str]:
@@ -166,21 +198,28 @@ def spaces_in(out: Path, may_be_none: bool = False) -> list[str]:
 
 
 def _remedy(space: str, out: Path) -> str:
-    where = "" if out == DEFAULT_OUT else f" --out {out}"
-    return f"`harness run {space}{where}` makes some"
+    where = "" if out == DEFAULT_OUT else f" --out {shlex.quote(str(out))}"
+    return f"`harness run {shlex.quote(space)}{where}` makes some"
 
 
 def name_of(space: Space) -> str:
     """A space goes by its name in the results, also when it is given as a file."""
     if isinstance(space, SearchSpace):
         return space.name
-    return Path(space).stem if str(space).endswith((".yaml", ".yml")) else str(space)
+    if not _is_file(space):
+        return str(space)
+    return load_space(space).name if Path(space).exists() else Path(space).stem
 
 
-def _no_results(space: str, out: Path) -> str:
-    there, known = spaces_in(out, may_be_none=True), space in known_spaces()
-    remedy = f"({nearest(space, there)})" if there and not known else _remedy(space if known else "quickstart", out)
-    return f"there are no results of {space!r} in {out}; {remedy}"
+def _is_file(space: Path | str) -> bool:
+    return str(space).endswith((".yaml", ".yml"))
+
+
+def _no_results(space: Space, out: Path) -> str:
+    name, there = name_of(space), spaces_in(out, may_be_none=True)
+    runs = not isinstance(space, SearchSpace) and (_is_file(space) or name in known_spaces())
+    remedy = f"({nearest(name, there)})" if there and not runs else _remedy(str(space) if runs else "quickstart", out)
+    return f"there are no results of {name!r} in {out}; {remedy}"
 
 
 def compare(results: Results | Space, reference: str | None = None, *, out: Folder = DEFAULT_OUT) -> "Comparison":
@@ -247,6 +286,7 @@ def run(
         space,
         methods,
         seeds,
+        reference=reference,
         set=set,
         trials=trials,
         epochs=epochs,
@@ -268,7 +308,10 @@ def run(
     )
     from harness.terminal.progress import shown
 
-    return planned.start(shown(progress)).against(reference)
+    results = planned.start(shown(progress)).against(reference)
+    for sentence in results.went_wrong:
+        warnings.warn(sentence, stacklevel=2)
+    return results
 
 
 def _import_ray_quietly() -> None:
@@ -291,7 +334,7 @@ class PlannedRun:
     def forecast(self) -> "Forecast":
         from harness.running.forecast import forecast
 
-        return forecast([unit.plan for unit in self.units], self.options.data_dir)
+        return forecast(self.units, self.options.data_dir)
 
     def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
@@ -319,6 +362,7 @@ def plan_run(
     methods: Methods,
     seeds: Seeds,
     *,
+    reference: str | None = None,
     set: Settings = (),
     trials: int | None = None,
     epochs: int | None = None,
@@ -331,6 +375,7 @@ def plan_run(
     _import_ray_quietly()
     loaded = methods_of(methods)
     run_options = options_of(**options)
+    _check_reference(reference, [*loaded, *methods_in(run_options.out / wanted.name)])
     from harness.running.runner import make_units
     from harness.tracking.tracked_run import Destination
 

@@ -114,7 +114,7 @@ ray_options = with_options(
     "--methods",
     default=DEFAULT,
     show_default=True,
-    help="Names, name:option=value, .py files of your own; or all.",
+    help="Names, name:option=value, or paths to your own .py files; `all` for every method.",
 )
 @click.option("--seeds", default="0", show_default=True, help="0,1,2 or 0-19; each seed is a repeat of all methods.")
 @click.option("--trials", type=int, help="Budget of each search, instead of the space's.")
@@ -138,7 +138,7 @@ def run(
     **options: Any,
 ) -> None:
     """Run searches side by side on Ray Tune. Re-run the same command to resume."""
-    planned = api.plan_run(space_name, methods, seeds, set=overrides, debug=settings["debug"], **options)
+    planned = api.plan_run(space_name, methods, seeds, set=overrides, debug=settings["debug"], may_exit=True, **options)
     if dry_run:
         return _print_forecast(planned)
     results = planned.start(_live_table, _warn)
@@ -183,7 +183,7 @@ def study(
     wanted = load_study(name, scale, vary, overrides)
     from harness.studies.run import plan_study
 
-    planned = plan_study(wanted, out=out, debug=settings["debug"], **options)
+    planned = plan_study(wanted, out=out, debug=settings["debug"], may_exit=True, **options)
     if dry_run:
         return _print_forecast(planned)
     outcome = planned.start(shlex.join(["harness", *settings["args"]]), _live_table, _warn)
@@ -384,7 +384,7 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 @click.argument("method", metavar="METHOD")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
 def check(method: str, space_name: str) -> None:
-    """Check that a method keeps the rules. A known one or a file of yours; trains nothing."""
+    """Check that a method follows the rules. Takes a built-in name or your own file; trains nothing."""
     space = load_space(space_name)
     from harness.methods import load_method
     from harness.running.conformance import check_method
@@ -428,7 +428,7 @@ def doctor(cluster_file: Path | None, address: str | None, storage: str | None, 
 
 @commands.command(name="list")
 def list_() -> None:
-    """List the search spaces, methods and studies that have a name."""
+    """List the built-in search spaces, methods and studies."""
     from harness.terminal.lists import known_tables
 
     for table in known_tables():

@@ -169,6 +169,12 @@ QUALITIES: Final = (
 )
 COMPARED: Final[tuple[Measure, ...]] = (*COSTS, DEPTH, *QUALITIES)  # what a comparison holds of every method
 
+
+def judged(margins: Margins) -> dict[Quality, float]:
+    """The qualities that a verdict speaks of, with their margins."""
+    return {quality: margin for quality in QUALITIES if (margin := quality.margin_in(margins)) is not None}
+
+
 # --- what else a search leaves behind -----------------------------------------------------------------------------
 
 TRIALS: Final = Measure("trials", "trials", "Trials that the search started.", lambda outcome: outcome.result.trials)
@@ -182,9 +188,10 @@ _WALL_SECONDS = Measure(
 )
 HEADLINE: Final[tuple[Measure, ...]] = (  # columns of MLflow's table of searches, the most wanted first
     DEVICE_SECONDS,
-    *QUALITIES[:2],
+    ACCURACY,
+    LOG_LIKELIHOOD,
     DEPTH,
-    *QUALITIES[2:],
+    *(quality for quality in QUALITIES if quality not in (ACCURACY, LOG_LIKELIHOOD)),
     TRIALS,
     TFLOP,
     TRAIN_SECONDS,

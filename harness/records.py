@@ -88,7 +88,7 @@ class ReliabilityBin(Frozen):
 
 
 class Posterior(Frozen):
-    """An LDN's distribution over depths 0…D and the depth each rule reads from it."""
+    """A learnt distribution over depths 0…D and the depth each rule reads from it."""
 
     q: tuple[float, ...]
     rule: Rule
@@ -126,7 +126,7 @@ class CurvePoint(Frozen):
     train_objective: float
     val_log_likelihood: float
     val_accuracy: float
-    d_opt: Count | None = None  # LDN: by the space's rule, at this epoch
+    d_opt: Count | None = None  # learnt depth: by the space's rule, at this epoch
 
 
 class Progress(Frozen):
@@ -183,8 +183,8 @@ class TrialRecord(Frozen):
     best_epoch: Count
     train_objective: float | None  # at the best epoch
     val: Measures | None  # of the best parameters; None when the trial failed
-    posterior: Posterior | None = None  # LDN only, at the best epoch
-    depth_changed_late: bool | None = None  # LDN: the rule's depth changed in the last quarter of training
+    posterior: Posterior | None = None  # learnt depth only, at the best epoch
+    depth_changed_late: bool | None = None  # learnt depth: the rule's depth changed in the last quarter of training
     cost: Cost
     attempts: tuple[Attempt, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
@@ -197,6 +197,11 @@ class TrialRecord(Frozen):
     @property
     def learns_depth(self) -> bool:
         return self.kind != FIXED_DEPTH
+
+    @property
+    def d_opt(self) -> int:
+        """The depth of the network that it would hand over."""
+        return self.posterior.d_opt if self.posterior else self.depth
 
     @classmethod
     def of(
@@ -229,7 +234,7 @@ class TrialRecord(Frozen):
 
 
 class DepthMeasures(Frozen):
-    """Test measures of one depth: of a stand-alone network (grid), or read out of the LDN."""
+    """Test measures of one depth: of a stand-alone network, or read out of one that learns its depth."""
 
     depth: Count
     measures: Measures
@@ -238,23 +243,23 @@ class DepthMeasures(Frozen):
 class FinalEvaluation(Frozen):
     """What was read off the test set, opened once for the unit, after the choice was on disk."""
 
-    chosen: Measures  # the headline: the chosen DDN, or the LDN pruned to d_opt
+    chosen: Measures  # the headline: the chosen network, pruned to d_opt if its depth is learnt
     reliability: tuple[ReliabilityBin, ...]
     class_reliability: tuple[ReliabilityBin, ...] = ()  # of all class probabilities, as the paper draws them
     n_test: Count
     split_hash: str
-    refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if LDN
-    full: Measures | None = None  # LDN, all D+1 depths marginalised
+    refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if its depth is learnt
+    full: Measures | None = None  # learnt depth: all D+1 depths marginalised
     full_reliability: tuple[ReliabilityBin, ...] = ()
     full_class_reliability: tuple[ReliabilityBin, ...] = ()
-    by_rule: dict[str, Measures] = Field(default_factory=dict)  # LDN pruned to each rule's depth. Analysis only.
-    per_depth_test: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone; grid: every trained depth. Analysis only.
-    per_depth_val: tuple[DepthMeasures, ...] = ()  # LDN: depth i alone on the validation set
-    posterior_gap_nats: float | None = None  # LDN: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
-    d_opt_exact: Count | None = None  # LDN: argmax of the exact posterior for the final weights
+    by_rule: dict[str, Measures] = Field(default_factory=dict)  # learnt depth, by rule. Analysis only.
+    per_depth_test: tuple[DepthMeasures, ...] = ()  # each depth alone, inside or trained. Analysis only.
+    per_depth_val: tuple[DepthMeasures, ...] = ()  # learnt depth: each depth alone
+    posterior_gap_nats: float | None = None  # learnt depth: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
+    d_opt_exact: Count | None = None  # learnt depth: argmax of the exact posterior for the final weights
     parameters: Count = 0  # of the chosen network
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
-    full_forward_seconds_per_sample: NonNegative | None = None  # LDN, all D blocks
+    full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
     seconds: NonNegative = 0.0  # device time of this evaluation, outside search cost
 
 

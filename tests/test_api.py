@@ -1,6 +1,7 @@
 """What a notebook user meets: frames, verdicts, models, one sentence per mistake, and silence."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.running.store import UnitFolder
 from harness.spaces import load_space
 from harness.training.model_file import save_model
 from tests.comparing.test_from_disk import write
-from tests.synthetic import make_units
+from tests.synthetic import make_space, make_units
 from tests.tiny import config, spirals, used_network
 
 QUICK = {"depth.max": 3, "training.eval_every": 10, "training.report_every": 10, "data.n_test": 100}
@@ -239,6 +240,14 @@ MISTAKES: dict[str, tuple[list[str], Callable[[Path], Any]]] = {
         ["compare", "synthetic", "--reference", "gird"],
         lambda out: harness.compare("synthetic", "gird", out=out),
     ),
+    "an unknown reference of a run": (
+        ["compare", "synthetic", "--reference", "gird"],
+        lambda out: harness.run(make_space(), ["grid", "ldn"], reference="gird", out=out),
+    ),
+    "no results of a file": (
+        ["compare", "my space.yaml"],
+        lambda out: harness.compare("my space.yaml", out=out),
+    ),
     "no results": (["report", "quickstart"], lambda out: harness.report("quickstart", out=out)),
     "results of another name": (["compare", "synthetik"], lambda out: harness.compare("synthetik", out=out)),
 }
@@ -264,6 +273,49 @@ def test_python_and_the_command_line_say_the_same(
         call(Path("out"))
     assert end.value.code == 2 and printed.err == f"error: {raised.value}\n"
     assert capsys.readouterr() == ("", "") and sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"set": 5}, "settings are given as"),
+        ({"methods": None}, "methods are names or paths"),
+        ({"methods": []}, "methods are names or paths"),
+        ({"out": None}, "out must be a folder"),
+        ({"cpus_per_trial": float("inf")}, "cpus_per_trial must be a number above 0"),
+        ({"max_cost": float("nan")}, "max_cost must be a number above 0"),
+        ({"set": {"depth.max": {1, 2}}}, "depth.max"),
+    ],
+)
+def test_what_only_python_can_get_wrong_is_one_sentence_too(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(harness.UserError, match=said) as raised:
+        harness.run("quickstart", **asked)
+    assert "\n" not in str(raised.value)
+
+
+def test_numbers_of_numpy_and_paths_are_taken() -> None:
+    space = space_of("quickstart", {"depth.max": np.int64(3), "training.lr": np.float32(0.5)})
+    assert (space.depth.max, space.training.lr) == (3, 0.5)
+    assert options_of(workers=np.int64(2)).workers == 2
+
+
+def test_the_remedy_names_the_space_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(harness.UserError, match=r"`harness run 'my space\.yaml' --out ") as raised:
+        harness.load_results("my space.yaml", tmp_path / "no such")
+    assert "of 'my space'" in str(raised.value)
+
+
+def test_what_went_wrong_shows(results: api.Results) -> None:
+    bad = replace(results, failures={"grid/seed-0": "its <final> task failed"}, unfinished=("asha/seed-1",))
+    assert len(bad.went_wrong) == 2 and "grid/seed-0 failed" in repr(bad)
+    assert "its &lt;final&gt; task failed" in bad._repr_html_()
+    assert "resumes" in replace(results, interrupted=True).went_wrong[0]
+
+
+def test_an_empty_frame_has_its_columns() -> None:
+    from harness.reporting.frames import unit_frame
+
+    assert {"method", "seed", "test_accuracy"} <= set(unit_frame([]).columns)
 
 
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

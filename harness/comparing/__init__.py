@@ -101,11 +101,16 @@ def _check(units: Sequence[Unit], reference: str) -> None:
         first = seen.setdefault("space", unit)
         _refuse_difference(first, unit, first.plan.space.model_dump(), unit.plan.space.model_dump())
         first = seen.setdefault(f"method {unit.plan.method}", unit)
-        _refuse_difference(first, unit, {"options": first.plan.options}, {"options": unit.plan.options})
+        _refuse_difference(first, unit, _of_method(first), _of_method(unit))
     cells = [(unit.plan.method, unit.plan.seed) for unit in units]
     for cell in cells:
         if cells.count(cell) > 1:
             raise UserError(f"a method may have one unit per seed; {cell[0]} seed {cell[1]} is there twice")
+
+
+def _of_method(unit: Unit) -> dict[str, Any]:
+    """What must be the same for all seeds of a method."""
+    return {"options": unit.plan.options, "facts": unit.plan.facts.model_dump(exclude={"colour"})}
 
 
 def _refuse_difference(first: Unit, second: Unit, one: dict[str, Any], other: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
-from harness.measures import COMPARED, COSTS, QUALITIES, Outcome
+from harness.measures import COMPARED, COSTS, QUALITIES, Outcome, judged
 from harness.records import SearchResult
 from harness.spaces import Margins
 from harness.statistics import difference_interval, mean_interval, non_inferiority, ratio_interval
@@ -64,12 +64,10 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: 
         withheld.append("one seed: there is no interval, so there is no verdict")
     verdicts = {}
     if not withheld:
-        for measure in QUALITIES:
-            margin = measure.margin_in(margins)
-            if margin is not None:
-                sign = 1.0 if measure.better == "higher" else -1.0
-                gains = zip(column(ours, measure.key), column(theirs, measure.key), strict=True)
-                verdicts[measure.key] = non_inferiority([sign * (own - other) for own, other in gains], margin)
+        for measure, margin in judged(margins).items():
+            sign = 1.0 if measure.better == "higher" else -1.0
+            gains = zip(column(ours, measure.key), column(theirs, measure.key), strict=True)
+            verdicts[measure.key] = non_inferiority([sign * (own - other) for own, other in gains], margin)
     return Pair(
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),

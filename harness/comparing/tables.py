@@ -7,7 +7,7 @@ from harness.comparing.anytime import ORDERS
 from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
 from harness.comparing.values import Comparison, MethodRow, Pair, Reached, Stage
-from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure
+from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure, judged
 from harness.records import PHASES
 from harness.spaces import Margins
 
@@ -95,7 +95,6 @@ def listed(names: Sequence[str]) -> str:
 
 def difference_table(stage: Stage, reference: str, margins: Margins) -> TableView:
     """One line per baseline and judged measure."""
-    judged = [(measure, margin) for measure in QUALITIES if (margin := measure.margin_in(margins)) is not None]
     rows = [
         (
             pair.baseline,
@@ -105,9 +104,9 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
             _outcome(pair, measure),
         )
         for pair in stage.pairs
-        for measure, margin in judged
+        for measure, margin in judged(margins).items()
     ]
-    lower = [measure.title for measure, _ in judged if measure.better == "lower"]
+    lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
         caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end is inside the margin."
@@ -117,13 +116,17 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     )
 
 
-def _outcome(pair: Pair, measure: Measure) -> str:
-    verdict = pair.verdicts.get(measure.key)
+def outcome_of(pair: Pair, measure: Measure) -> str:
+    """The verdict on a measure in a word or two, or why there is none."""
     if pair.withheld:
         return "withheld" if pair.unequal else "one seed"
-    if verdict is None:
-        return "–"
-    return f"inconclusive, {seeds_needed(verdict)}" if verdict.outcome == "inconclusive" else verdict.outcome
+    return pair.verdicts[measure.key].outcome
+
+
+def _outcome(pair: Pair, measure: Measure) -> str:
+    outcome = outcome_of(pair, measure)
+    verdict = pair.verdicts.get(measure.key)
+    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "inconclusive" else outcome
 
 
 def equal_quality_table(comparison: Comparison) -> TableView:

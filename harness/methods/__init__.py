@@ -129,9 +129,25 @@ def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
     if len(found) != 1:
         names = ", ".join(sorted(each.__name__ for each in found)) or "none"
         raise UserError(f"{source} must define exactly one subclass of SearchMethod; found {names}")
+    _check_facts(found[0], source)
     if inspect.isabstract(found[0]):
         raise UserError(f"{source}: {found[0].__name__} does not define {_missing(found[0])}")
     return found[0]
+
+
+def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
+    """A fact that is annotated like an option would become one, and nobody would read it."""
+    from harness.records import MethodFacts
+
+    if mistaken := sorted(set(method_class.model_fields) & set(MethodFacts.model_fields)):
+        raise UserError(
+            f"{source}: {', '.join(mistaken)} must be declared without a type, or as ClassVar, as in "
+            f"`{mistaken[0]} = …`: a fact is true of the class, and an annotated field is an option"
+        )
+    try:
+        method_class.facts()
+    except ValidationError as error:
+        raise UserError(f"{source}: {explain(error, MethodFacts)}") from None
 
 
 def _missing(method_class: type["SearchMethod"]) -> str:

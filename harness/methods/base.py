@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from harness.errors import UserError
 from harness.records import MethodFacts, TrialRecord
-from harness.running.messages import FINISHED, METRIC, MODE, TIME
 from harness.spaces import Budget, Frozen, PosteriorSettings, SearchSpace
 
 if TYPE_CHECKING:
@@ -22,8 +21,11 @@ if TYPE_CHECKING:
     from harness.models.one_shot import OneShotNet
     from harness.models.resnet import Backbone
 
-__all__ = ["FINISHED", "METRIC", "MODE", "TIE_NATS", "TIME", "OneShotMethod", "SearchMethod", "SearchPlan"]
-
+# What searchers and schedulers see of a report.
+METRIC = "val_log_likelihood"  # to be maximised
+MODE = "max"
+TIME = "epoch"  # the fidelity
+FINISHED = "finished"  # true in a trial's last report; a report without it was followed by a scheduler's stop
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 
 
@@ -41,6 +43,14 @@ class SearchPlan:
     search_alg: "Searcher | SearchAlgorithm"
     scheduler: "TrialScheduler | None" = None
     num_samples: int = 1
+
+    @property
+    def depths(self) -> tuple[int, ...] | None:
+        """The depths that are known before anything is trained; None where the searcher proposes them."""
+        given = self.param_space.get("depth")
+        if isinstance(given, int):
+            return (given,)
+        return tuple(given["grid_search"]) if isinstance(given, dict) and "grid_search" in given else None
 
     @property
     def n_trials(self) -> int:

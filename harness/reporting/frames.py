@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from harness.comparing.tables import outcome_of
 from harness.comparing.values import Comparison, Pair
-from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome
+from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome, judged
 from harness.records import Measures, SearchResult, TrialRecord, Unit
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
@@ -16,8 +17,10 @@ def unit_frame(units: Sequence[Unit]) -> pd.DataFrame:
     """A row for every finished method × seed, the measures as columns."""
     methods = list(dict.fromkeys(unit.plan.method for unit in units))
     in_order = sorted(units, key=lambda unit: (methods.index(unit.plan.method), unit.plan.seed))
-    rows = pd.DataFrame([_unit_row(unit.result) for unit in in_order if unit.result])
-    return rows.dropna(axis="columns", how="all")  # no refit, no column of it
+    rows = [_unit_row(unit.result) for unit in in_order if unit.result]
+    columns = ["method", "seed", "status", *MEASURES, *_validation(None)]
+    filled = [name for name in columns if not rows or any(row[name] is not None for row in rows)]
+    return pd.DataFrame(rows, columns=filled)  # no refit, no column of it
 
 
 def _unit_row(result: SearchResult) -> dict[str, object]:
@@ -48,7 +51,7 @@ def _trial_row(unit: Unit, trial: TrialRecord) -> dict[str, object]:
         "seed": unit.plan.seed,
         "trial": trial.trial_id,
         "depth": trial.depth,
-        "d_opt": trial.posterior.d_opt if trial.posterior else trial.depth,
+        "d_opt": trial.d_opt,
         "chosen": unit.result is not None and unit.result.chosen_trial == trial.trial_id,
         "status": trial.status,
         "stop_reason": trial.stop_reason,
@@ -72,12 +75,11 @@ def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]
         {
             "baseline": pair.baseline,
             "measure": quality.key,
-            "outcome": pair.verdicts[quality.key].outcome if quality.key in pair.verdicts else "withheld",
+            "outcome": outcome_of(pair, quality),
             "difference": pair.differences[quality.key].mean,
             "low": pair.differences[quality.key].low,
             "high": pair.differences[quality.key].high,
             "margin": margin,
         }
-        for quality in QUALITIES
-        if (margin := quality.margin_in(comparison.margins)) is not None
+        for quality, margin in judged(comparison.margins).items()
     ]

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.comparing.numbers import plain
 from harness.comparing.values import Comparison, MethodRow
-from harness.measures import ACCURACY, DEVICE_SECONDS, QUALITIES, Measure
+from harness.measures import ACCURACY, DEVICE_SECONDS, QUALITIES, Measure, judged
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
 
@@ -92,11 +92,11 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     pairs = comparison.search.pairs
     if not pairs:
         return None
-    judged = {measure: margin for measure in QUALITIES if (margin := measure.margin_in(comparison.margins)) is not None}
+    margins = judged(comparison.margins)
 
     def paint(figure: Figure) -> None:
-        panels = figure.subplots(len(judged), 1, squeeze=False)[:, 0]
-        for axes, (measure, margin) in zip(panels, judged.items(), strict=True):
+        panels = figure.subplots(len(margins), 1, squeeze=False)[:, 0]
+        for axes, (measure, margin) in zip(panels, margins.items(), strict=True):
             for place, pair in enumerate(pairs):
                 mean, low, high = _advantage(pair.differences[measure.key], measure)
                 faint = 0.35 if pair.withheld else 1.0
@@ -122,7 +122,7 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     outcomes = "; ".join(
         f"against {pair.baseline} "
         + (
-            ", ".join(f"{m.title} {pair.verdicts[m.key].outcome}" for m in judged if m.key in pair.verdicts)
+            ", ".join(f"{m.title} {pair.verdicts[m.key].outcome}" for m in margins if m.key in pair.verdicts)
             or "withheld"
         )
         for pair in pairs
@@ -134,7 +134,7 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
         "Non-inferior: the whole interval is to the right of the dashed margin; inferior: to the left of it. "
         "Pale: withheld.",
         f"Verdicts of {comparison.reference}: {outcomes}.",
-        0.5 + len(judged) * (0.55 + 0.22 * len(pairs)),
+        0.5 + len(margins) * (0.55 + 0.22 * len(pairs)),
         paint,
     )
 

@@ -196,7 +196,7 @@ def _selects_one(name: str, method: SearchMethod, space: SearchSpace) -> str:
     trials = list(_trials(name, method, space))
     chosen = method.select(trials)
     _require(any(chosen is trial for trial in trials), "what select returned is none of the trials it was given")
-    return f"chose the {trials.index(chosen) + 1}. of {len(trials)}"
+    return f"chose trial {trials.index(chosen) + 1} of {len(trials)}"
 
 
 def _ignores_unusable(name: str, method: SearchMethod, space: SearchSpace) -> str:

@@ -14,6 +14,7 @@ import torch
 from harness.data import TrainingData, load_pool, load_training_data
 from harness.data.on_device import EVAL_BATCH, mini_batches
 from harness.records import Progress, TrialConfig, UnitPlan
+from harness.running.unit import RunningUnit
 from harness.seeds import torch_generator
 from harness.training.environment import environment
 from harness.training.train import run_trial
@@ -25,7 +26,7 @@ TIMED_SECONDS = 0.5  # at least: on a busy machine a shorter look is not repeata
 
 @dataclass(frozen=True)
 class MethodForecast:
-    """One method on one space. A search's trial is priced at the mean over the space's depths."""
+    """One method on one space."""
 
     space: str
     method: str
@@ -46,28 +47,26 @@ class Forecast:
         return sum(each.device_seconds for each in self.methods)
 
 
-def forecast(plans: Sequence[UnitPlan], data_dir: Path | None) -> Forecast:
+def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Forecast:
     """Times the networks of every space and multiplies; no trial stops early here, so most runs cost less."""
-    groups: dict[tuple[str, str], list[UnitPlan]] = {}
-    for plan in plans:
-        groups.setdefault((plan.space.name, plan.method), []).append(plan)
-    on_gpus = plans[0].gpus_per_trial > 0
+    groups: dict[tuple[str, str], list[RunningUnit]] = {}
+    for unit in units:
+        groups.setdefault((unit.plan.space.name, unit.plan.method), []).append(unit)
+    on_gpus = units[0].plan.gpus_per_trial > 0
     device = torch.device("cuda" if on_gpus and torch.cuda.is_available() else "cpu")
     timings = _Timings(device, data_dir)
-    with _threads(max(1, int(plans[0].cpus_per_trial))):
+    with _threads(max(1, int(units[0].plan.cpus_per_trial))):
         methods = tuple(_forecast(group, timings) for group in groups.values())
         timed_on = environment(device)
     on_cpu = device.type == "cpu"
     return Forecast(methods, timed_on.machine if on_cpu else timed_on.device, gpu_missing=on_gpus and on_cpu)
 
 
-def _forecast(plans: Sequence[UnitPlan], timings: "_Timings") -> MethodForecast:
-    plan = plans[0]
-    seconds = timings.trial_seconds(plan)
-    devices = plan.devices
-    cost = seconds * plan.trials * len(plans) * devices
+def _forecast(units: Sequence[RunningUnit], timings: "_Timings") -> MethodForecast:
+    plan = units[0].plan
+    cost = sum(timings.trial_seconds(unit) * unit.plan.trials * unit.plan.devices for unit in units)
     return MethodForecast(
-        plan.space.name, plan.method, plan.trials, len(plans), plan.space.training.max_epochs, device_seconds=cost
+        plan.space.name, plan.method, plan.trials, len(units), plan.space.training.max_epochs, device_seconds=cost
     )
 
 
@@ -79,13 +78,14 @@ class _Timings:
         self._data: dict[str, TrainingData] = {}
         self._by_depth: dict[tuple[str, str], Callable[[int], float]] = {}
 
-    def trial_seconds(self, plan: UnitPlan) -> float:
-        """Of the one depth of a network that learns its depth; else the mean over the depths that may be searched."""
-        depths = (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
-        key = plan.space.name, plan.trial_config(depths[0]).kind
+    def trial_seconds(self, unit: RunningUnit) -> float:
+        """The mean over the depths that are planned, or may be proposed."""
+        plan = unit.plan
+        possible = (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
+        key = plan.space.name, plan.trial_config(possible[0]).kind
         if key not in self._by_depth:
-            self._by_depth[key] = self._time(plan, depths)
-        return statistics.fmean(self._by_depth[key](depth) for depth in depths)
+            self._by_depth[key] = self._time(plan, possible)
+        return statistics.fmean(self._by_depth[key](depth) for depth in unit.planned_depths or possible)
 
     def _time(self, plan: UnitPlan, depths: Sequence[int]) -> Callable[[int], float]:
         """A straight line through up to three depths: every block costs as much as every other."""

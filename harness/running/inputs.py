@@ -1,10 +1,12 @@
 """What a person asks of a run: settings, methods, seeds, options. The command line and Python share these checks."""
 
 import json
+import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # importing them imports Ray
     from harness.running.runner import RunOptions
 
 Settings = Mapping[str, Any] | Iterable[str]  # {"training.lr": 0.05}, or ["training.lr=0.05"]
-Methods = str | Iterable[str]
+Methods = str | Path | Iterable[str | Path]
 Seeds = int | str | Iterable[int]
 
 _COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
@@ -41,13 +43,24 @@ def space_of(
 
 def _overrides(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
-        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]  # JSON is YAML
-    return [settings] if isinstance(settings, str) else list(settings)
+        return [f"{key}={json.dumps(value, default=_plain)}" for key, value in settings.items()]  # JSON is YAML
+    listed = [settings] if isinstance(settings, str) else list(settings) if isinstance(settings, Iterable) else [None]
+    if not all(isinstance(item, str) for item in listed):
+        raise UserError(f'settings are given as {{"training.lr": 0.05}} or ["training.lr=0.05"]; got {settings!r}')
+    return [str(item) for item in listed]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as numbers, paths as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def methods_of(given: Methods) -> dict[str, "SearchMethod"]:
     """Names and paths, in a list or separated by commas; or `all`."""
-    return parse_methods(given if isinstance(given, str) else ",".join(map(str, given)))
+    items = [given] if isinstance(given, str | Path) else list(given) if isinstance(given, Iterable) else []
+    if not items or not all(isinstance(item, str | Path) for item in items):
+        raise UserError(f'methods are names or paths, as "all" or a list of them, and at least one; got {given!r}')
+    return parse_methods(",".join(map(str, items)))
 
 
 def seeds_of(given: Seeds) -> list[int]:
@@ -88,6 +101,8 @@ def options_of(**given: Any) -> "RunOptions":
         if name not in names:
             raise UserError(f"unknown option {name!r} ({nearest(name, names)})")
     check_numbers(given)
+    if "out" in given and not isinstance(given["out"], str | Path):
+        raise UserError(f"out must be a folder; got {given['out']!r}")
     folders = {name: Path(given[name]) for name in ("out", "data_dir") if given.get(name) is not None}
     return RunOptions(**{**given, **folders})
 
@@ -97,8 +112,8 @@ def check_numbers(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is None:
             continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name in _COUNTS and not (number and isinstance(value, int) and value >= _COUNTS[name]):
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if name in _COUNTS and not (number and isinstance(value, Integral) and int(value) >= _COUNTS[name]):
             raise UserError(f"{name} must be a whole number, at least {_COUNTS[name]}; got {value!r}")
         if name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
             raise UserError(f"{name} must be a number {_AMOUNTS[name]}; got {value!r}")

@@ -22,7 +22,7 @@ from harness.records import (
     TrialConfig,
     TrialRecord,
 )
-from harness.running.messages import Facts, FinalTask, RefitTask, Report, Task, TrainTask, seen_by_search
+from harness.running.messages import AnyTask, Facts, Report, Task, seen_by_search
 from harness.spaces import Frozen
 
 Status = Literal["finished", "stopped", "failed"]
@@ -139,7 +139,7 @@ class TrialLog:
     """What is known of one trial (or of a unit's refit or final evaluation)."""
 
     name: str
-    task: TrainTask | RefitTask | FinalTask
+    task: AnyTask
     suggested_at: float
     attempts: list[AttemptLog] = field(default_factory=list)
     progress: Progress | None = None

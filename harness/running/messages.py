@@ -8,16 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from harness.methods.base import FINISHED, METRIC, TIME
 from harness.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
 from harness.spaces import Frozen
 
-# --- what searchers and schedulers see of a report ------------------------------------------------------------------
-METRIC = "val_log_likelihood"  # to be maximised
-MODE = "max"
-TIME = "epoch"  # the fidelity
-FINISHED = "finished"  # true in a trial's last report; a report without it was followed by a scheduler's stop
-
-# --- what only this program sees ------------------------------------------------------------------------------------
 _TASK = "task"  # in the configuration of a Tune trial
 _PAYLOAD = "payload"  # in its reports
 
@@ -56,16 +50,17 @@ class FinalTask(Frozen):
     refit_d_opt: Count | None  # None: there was no refit
 
 
-Task = Annotated[TrainTask | RefitTask | FinalTask, Field(discriminator="do")]
-_TASKS: TypeAdapter[TrainTask | RefitTask | FinalTask] = TypeAdapter(Task)
+AnyTask = TrainTask | RefitTask | FinalTask
+Task = Annotated[AnyTask, Field(discriminator="do")]  # as a field of a record
+_TASKS: TypeAdapter[AnyTask] = TypeAdapter(Task)
 
 
-def to_worker(task: TrainTask | RefitTask | FinalTask) -> dict[str, Any]:
+def to_worker(task: AnyTask) -> dict[str, Any]:
     """The configuration of the Tune trial that carries a task."""
     return {_TASK: task.model_dump_json()}
 
 
-def received_task(config: Mapping[str, Any]) -> TrainTask | RefitTask | FinalTask:
+def received_task(config: Mapping[str, Any]) -> AnyTask:
     return _TASKS.validate_json(config[_TASK])
 
 
@@ -75,7 +70,6 @@ class Facts(Frozen):
     host: str
     worker_start: tuple[float, float]  # seconds before and after the worker was handed the trial; 0 if it was warm
     resumed_from: Cost  # what the checkpoint had cost that it began with
-    config_hash: str
     split_hash: str
     n_train: Count
     n_val: Count

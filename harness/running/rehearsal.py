@@ -20,7 +20,7 @@ from harness.records import (
     Progress,
     StopReason,
 )
-from harness.running.messages import Facts, FinalTask, RefitTask, Report, TrainTask, received_task
+from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report, received_task
 from harness.running.search import STOP
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, SideBySide
 from harness.running.unit import RunningUnit
@@ -82,7 +82,7 @@ def _never_called(config: dict[str, Any]) -> None:
     raise AssertionError("a rehearsal trains nothing")
 
 
-def made_up_reports(task: TrainTask | RefitTask | FinalTask, value: Value) -> Iterator[Report]:
+def made_up_reports(task: AnyTask, value: Value) -> Iterator[Report]:
     """What a worker would report for this task."""
     config, training = task.config, task.config.training
     if isinstance(task, FinalTask):
@@ -134,7 +134,6 @@ _FACTS = Facts(
     host="made up",
     worker_start=(0.0, 0.0),
     resumed_from=Cost(),
-    config_hash="made up",
     split_hash="made up",
     n_train=1,
     n_val=1,

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +33,10 @@ from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError
 from harness.methods import known_methods
-from harness.methods.base import SearchMethod
+from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
-from harness.running.messages import METRIC, MODE, model_key
-from harness.running.side_by_side import Interrupted, SharedCallback, SharedScheduler, SharedSearch, SideBySide
+from harness.running.messages import model_key
+from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.store import UnitFolder, only_writer, write_atomically
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task
@@ -62,6 +63,7 @@ class RunOptions:
     storage: str | None = None  # of checkpoints; default: a folder beside the results
     data_dir: Path | None = None
     debug: bool = False
+    may_exit: bool = False  # a second Ctrl-C ends the process at once: right for the command line only
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def run_units(
     units: Sequence[RunningUnit],
     options: RunOptions,
     on_complete: Callable[[Unit], None] = lambda unit: None,
-    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]] | None = None,
+    show: Show | None = None,
 ) -> RunOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
     _check_writable(options.out)
@@ -139,7 +141,7 @@ def run_units(
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 
-        with _ray(options):
+        with _quiet_ray(options.debug), _ray(options):
             capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
@@ -166,7 +168,7 @@ def _fit(
     pools: Mapping[str, Any],
     storage: str,
     options: RunOptions,
-    show: Callable[[SideBySide], contextlib.AbstractContextManager[Callable[[], None]]],
+    show: Show,
 ) -> bool:
     trainable = tune.with_parameters(
         run_task,
@@ -182,7 +184,7 @@ def _fit(
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
     scratch = tempfile.mkdtemp(prefix="harness-tune-")
     try:
-        with show(together) as refresh, _ctrl_c(together):
+        with show(together) as refresh, _ctrl_c(together, options.may_exit):
             tuner = tune.Tuner(
                 tune.with_resources(trainable, resources),
                 tune_config=tune.TuneConfig(
@@ -203,7 +205,7 @@ def _fit(
                 ),
             )
             tuner.fit()
-    except Interrupted:
+    except StopAsked:
         return True
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -248,12 +250,17 @@ def _show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _ctrl_c(together: SideBySide) -> Iterator[None]:
+def _ctrl_c(together: SideBySide, may_exit: bool) -> Iterator[None]:
     """Once: stop at the next step, everything up to the last checkpoints is kept. Twice: at once."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can take signals
+        yield
+        return
 
     def stop(signum: int, frame: Any) -> None:
-        if together.interrupted:
+        if together.interrupted and may_exit:
             os._exit(130)
+        if together.interrupted:
+            raise KeyboardInterrupt  # the process is not ours: a notebook's kernel lives on
         together.interrupted = True
 
     before = signal.signal(signal.SIGINT, stop)
@@ -264,10 +271,20 @@ def _ctrl_c(together: SideBySide) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _quiet_ray(debug: bool) -> Iterator[None]:
+    """Ray warns about the result files and snapshots that it was told not to write."""
+    logger = logging.getLogger("ray")
+    before = logger.level
+    logger.setLevel(before if debug else logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
 def _ray(options: RunOptions) -> Iterator[None]:
-    """A Ray of our own on this machine, or the cluster at `address`; one that is already connected is left alone."""
-    if not options.debug:  # Ray warns about the result files and snapshots that it was told not to write
-        logging.getLogger("ray").setLevel(logging.CRITICAL)
+    """Ray, started on this machine or at `address`; one that this process is already connected to is left alone."""
     if ray.is_initialized():
         yield
         return
@@ -292,11 +309,13 @@ def _ray(options: RunOptions) -> Iterator[None]:
     finally:
         # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
         # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
+        collecting = gc.isenabled()
         gc.disable()
         try:
             ray.shutdown()
         finally:
-            gc.enable()
+            if collecting:
+                gc.enable()
 
 
 def count_slots(options: RunOptions) -> int:

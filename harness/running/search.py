@@ -13,10 +13,22 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
 
-from harness.methods.base import SearchPlan
-from harness.running.messages import METRIC, MODE
+from harness.methods.base import METRIC, MODE, SearchPlan
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
+
+
+class _NoController:
+    """Stands in for Tune's controller, which only the live run has: a scheduler decides from reports alone."""
+
+    def get_trials(self) -> list[Trial]:
+        return []
+
+    def get_live_trials(self) -> set[Trial]:
+        return set()
+
+
+_NO_CONTROLLER: Any = _NoController()
 
 
 class Search:
@@ -43,32 +55,28 @@ class Search:
     def accept(self, trial: Trial) -> None:
         """It will be trained: the scheduler meets it."""
         if self._scheduler:
-            self._scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
+            self._scheduler.on_trial_add(_NO_CONTROLLER, trial)
 
     def answer(self, trial: Trial, result: dict[str, Any]) -> None:
         """It is known already and will not be trained: the searcher gets the known result."""
         self._searcher.on_trial_complete(trial.trial_id, result=result, error=False)
 
-    def tell(self, trial: Trial, result: dict[str, Any], controller: Any = None) -> str:
-        """A report; the scheduler's decision. As in Tune, the searcher does not hear of a report that led to a stop.
-
-        `controller` is Tune's own, where there is one: some schedulers look at it.
-        """
+    def tell(self, trial: Trial, result: dict[str, Any]) -> str:
+        """A report; the scheduler's decision. As in Tune, the searcher does not hear of a report that led to a stop."""
         decision = GO_ON
         if self._scheduler:
-            decision = self._scheduler.on_trial_result(controller, trial, result)
+            decision = self._scheduler.on_trial_result(_NO_CONTROLLER, trial, result)
         if decision != STOP:
             self._searcher.on_trial_result(trial.trial_id, result)
         return decision
 
     def tell_end(self, trial: Trial, result: dict[str, Any] | None) -> None:
         """Its last report, whatever ended it; None: it crashed."""
-        crashed = result is None
-        if self._scheduler and crashed:
-            self._scheduler.on_trial_error(None, trial)  # type: ignore[arg-type]
+        if self._scheduler and result is None:
+            self._scheduler.on_trial_error(_NO_CONTROLLER, trial)
         elif self._scheduler:
-            self._scheduler.on_trial_complete(None, trial, result)  # type: ignore[arg-type]
-        self._searcher.on_trial_complete(trial.trial_id, result=result, error=crashed)
+            self._scheduler.on_trial_complete(_NO_CONTROLLER, trial, result or {})
+        self._searcher.on_trial_complete(trial.trial_id, result=result, error=result is None)
 
 
 def one_trial(experiment: Experiment, config: dict[str, Any]) -> Trial:

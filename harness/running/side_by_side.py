@@ -6,6 +6,7 @@ the trial belongs to. Every unit sees only its own trials, as if it were alone.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 from harness.running.unit import RunningUnit
 
 
-class Interrupted(Exception):
+class StopAsked(Exception):
     """Ctrl-C: raised where Tune's loop can be left."""
 
 
@@ -89,6 +90,10 @@ class SideBySide:
         return all(unit.is_over for unit in self.units)
 
 
+Show = Callable[[SideBySide], AbstractContextManager[Callable[[], None]]]
+"""Shows the units while they run: a context that gives a function to be called now and then."""
+
+
 class _NotRestored:
     """Tune pickles what it was given, for a restore of its own. Here a run continues by replaying ledgers."""
 
@@ -129,7 +134,7 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         unit = self.together.unit_of(trial.trial_id)
-        return unit.on_report(trial.trial_id, result, len(self.together.running), tune_controller)
+        return unit.on_report(trial.trial_id, result, len(self.together.running))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -183,4 +188,4 @@ class SharedCallback(_NotRestored, Callback):
             self._next_refresh = time.monotonic() + 0.25
             self._refresh()
         if self.together.interrupted:
-            raise Interrupted
+            raise StopAsked

@@ -129,12 +129,17 @@ class UnitFolder:
     def events(self) -> Iterator[Event]:
         if not self._ledger.exists():
             return
-        with self._ledger.open(encoding="utf-8") as file:
-            for line in file:
+        with self._ledger.open(encoding="utf-8", errors="replace") as file:  # a tear may be inside a character
+            for number, line in enumerate(file, start=1):
                 try:
                     yield parse_event(line)
-                except ValidationError:
-                    continue  # torn by a crash; the next run begins on a new line
+                except ValidationError as error:
+                    if error.errors()[0]["type"] == "json_invalid":
+                        continue  # torn by a crash; the next run begins on a new line
+                    raise UserError(
+                        f"{self._ledger} line {number} is damaged, or was written by another version; use --fresh to "
+                        "move the search aside and start over"
+                    ) from None
 
     def mend(self) -> None:
         """Ends a line that a crash tore, so that the next one stands by itself."""
@@ -188,7 +193,7 @@ def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[
             units.append(in_memory.get((method, seed)) or UnitFolder(out, space, method, seed).read())
         except (UserError, ValidationError, ValueError, OSError) as error:
             problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
-    return units, problems
+    return sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)), problems
 
 
 def differences(before: UnitPlan, after: UnitPlan) -> list[str]:

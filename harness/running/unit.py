@@ -31,7 +31,7 @@ from harness.running.ledger import (
     TrialEvent,
     TrialLog,
 )
-from harness.running.messages import FinalTask, RefitTask, TrainTask, received_report, to_worker
+from harness.running.messages import AnyTask, FinalTask, RefitTask, TrainTask, received_report, to_worker
 from harness.running.result import ended_records, handed_over_depth, proposals, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
@@ -57,6 +57,11 @@ class RunningUnit:
         self._search_plan = search_plan
         self._trials: dict[str, Trial] = {}  # our name → Tune's trial, of the search's own
         self._open: list[str] = []  # of an earlier run, to be taken up again
+
+    @property
+    def planned_depths(self) -> tuple[int, ...] | None:
+        """None: its searcher proposes them as it goes."""
+        return self._search_plan.depths
 
     # --- set-up ----------------------------------------------------------------------------------------------------
 
@@ -95,7 +100,7 @@ class RunningUnit:
             raise UserError(
                 f"{self.folder.path} cannot be continued: its ledger has depth {depth} for {name}, the method now "
                 f"proposes {'nothing' if trial is None else proposed}, so it is not deterministic in its seed; use "
-                "--fresh to start anew"
+                "--fresh to start over"
             )
         return trial
 
@@ -133,7 +138,7 @@ class RunningUnit:
         self.logs[event.trial] = TrialLog(event.trial, known.task, event.time, answered_by=known.name)
         self.search.answer(trial, known.seen_by_search())
 
-    def _apply(self, event: TrialEvent, controller: Any = None) -> str:
+    def _apply(self, event: TrialEvent) -> str:
         """Notes what became of a trial and tells the search; its decision on a report that is news.
 
         An epoch that is trained again after a crash is no news: the search has heard of it.
@@ -146,7 +151,7 @@ class RunningUnit:
         trial = self._trials.get(event.trial)
         if isinstance(event, Reported) and trial and len(log.curve) > known:
             with self.asking_method():
-                decision = self.search.tell(trial, log.seen_by_search(), controller)
+                decision = self.search.tell(trial, log.seen_by_search())
             log.told_to_stop = decision == STOP
         elif isinstance(event, Ended):
             self.driver_seconds = max(self.driver_seconds, event.driver_seconds)
@@ -219,8 +224,9 @@ class RunningUnit:
             return
         chosen = self.method.select(records)
         capped = self.capped and not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
-        d_opt = handed_over_depth(self.logs[chosen.trial_id])
-        self.choice = self._write(Chosen(chosen=chosen.trial_id, d_opt=d_opt, epochs=chosen.best_epoch, capped=capped))
+        self.choice = self._write(
+            Chosen(chosen=chosen.trial_id, d_opt=chosen.d_opt, epochs=chosen.best_epoch, capped=capped)
+        )
 
     def _follow_up(self) -> Trial | None:
         """The refit if it was asked for, then the final evaluation."""
@@ -252,7 +258,7 @@ class RunningUnit:
     def _ended(self, task: str) -> bool:
         return task in self.logs and self.logs[task].status == "finished"
 
-    def _task_trial(self, task: TrainTask | RefitTask | FinalTask) -> Trial:
+    def _task_trial(self, task: AnyTask) -> Trial:
         return one_trial(self._experiment, to_worker(task))
 
     # --- told by Tune ----------------------------------------------------------------------------------------------
@@ -260,12 +266,12 @@ class RunningUnit:
     def on_start(self, trial_id: str, coresident: int) -> None:
         self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident)))
 
-    def on_report(self, trial_id: str, result: dict[str, Any], coresident: int, controller: Any = None) -> str:
+    def on_report(self, trial_id: str, result: dict[str, Any], coresident: int) -> str:
         """What Tune is to do with the trial."""
         if trial_id not in self.live:  # it has ended; this was under way
             return STOP
         report = Reported(trial=self.live[trial_id], report=received_report(result), coresident=coresident)
-        return self._apply(self._write(report), controller)
+        return self._apply(self._write(report))
 
     def on_death(self, trial_id: str) -> None:
         """Its worker died, and Tune tries the trial again."""
@@ -273,6 +279,8 @@ class RunningUnit:
 
     def on_complete(self, trial_id: str) -> None:
         """It ended by itself, or as it was told to."""
+        if trial_id not in self.live:
+            return
         log = self.logs[self.live[trial_id]]
         self._end(trial_id, log.outcome, log.progress.error if log.progress else None)
 
@@ -282,9 +290,10 @@ class RunningUnit:
             self._end(trial_id, "failed", error)
 
     def _end(self, trial_id: str, status: Status, error: str | None) -> None:
-        name = self.live.pop(trial_id)
-        event = Ended(trial=name, status=status, error=error, driver_seconds=self.driver_seconds)
-        self._apply(self._write(event))
+        name = self.live[trial_id]
+        event = self._write(Ended(trial=name, status=status, error=error, driver_seconds=self.driver_seconds))
+        del self.live[trial_id]  # only now: a write that fails is tried again
+        self._apply(event)
         if status == "failed" and not isinstance(self.logs[name].task, TrainTask):
             reason = (error or "no error was given").strip().splitlines()[-1]
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"
@@ -292,15 +301,15 @@ class RunningUnit:
     @contextlib.contextmanager
     def asking_method(self) -> Iterator[None]:
         """Time in here is the driver's. A method's own mistake ends its unit, not the run."""
-        began = time.perf_counter()
+        began, counted = time.perf_counter(), self.driver_seconds
         try:
             yield
         except UserError as error:
             self.failure = str(error)
         except Exception as error:
             self.failure = f"the method raised {type(error).__name__}: {error}"
-        finally:
-            self.driver_seconds += time.perf_counter() - began
+        finally:  # not twice where one such block is inside another
+            self.driver_seconds = max(self.driver_seconds, counted + time.perf_counter() - began)
 
     # --- outcome ---------------------------------------------------------------------------------------------------
 

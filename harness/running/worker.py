@@ -153,7 +153,6 @@ class _Worker:
             host=socket.gethostname(),
             worker_start=self.worker_start,
             resumed_from=before or Cost(),
-            config_hash=config.hash,
             split_hash=data.split_hash,
             n_train=data.n_train,
             n_val=len(data.val_rows),

@@ -63,7 +63,7 @@ def as_markdown(
     lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
     reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
     lines += [f"Paper: {escaped(file.paper)}. Scale {results.study.scale}{reduced}. {_seeds(results).capitalize()}."]
-    lines += ["", "```", command, "```", ""]
+    lines += ["", "```sh", command, "```", ""]
     lines += [
         f"- **{judgement.answer}**: {escaped(judgement.claim.says)} ({escaped(judgement.why)}; "
         f"paper: {escaped(judgement.claim.paper)})"

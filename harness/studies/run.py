@@ -9,11 +9,12 @@ from harness.methods import parse_methods
 from harness.running.forecast import Forecast, forecast
 from harness.running.inputs import options_of
 from harness.running.runner import RunOptions, make_units
+from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.studies.conclude import Concluded, conclude
 from harness.studies.definition import Study, experiment_name
 from harness.tracking.address import Experiment
-from harness.tracking.tracked_run import Destination, Show, Warn, run_tracked
+from harness.tracking.tracked_run import Destination, Warn, run_tracked
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PlannedStudy:
     experiment: Experiment
 
     def forecast(self) -> Forecast:
-        return forecast([unit.plan for unit in self.units], self.options.data_dir)
+        return forecast(self.units, self.options.data_dir)
 
     def start(self, command: str, show: Show | None, warn: Warn) -> StudyOutcome:
         """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""

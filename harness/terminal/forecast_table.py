@@ -10,7 +10,7 @@ def forecast_table(forecast: Forecast) -> Table:
     table = Table(box=None, pad_edge=False, caption=_caption(forecast), caption_justify="left")
     for column in (*(["space"] if several else []), "method"):
         table.add_column(column)
-    for column in ("trials per seed", "seeds", "max epochs", "device-seconds at most"):
+    for column in ("trials per seed", "seeds", "max epochs", "device-seconds"):
         table.add_column(column, justify="right")
     for each in forecast.methods:
         table.add_row(
@@ -30,5 +30,6 @@ def _caption(forecast: Forecast) -> str:
     missing = " (the run asks for GPUs and there is none here, so read these seconds as ratios)"
     return (
         f"A few steps of each network were timed on {forecast.device}{missing if forecast.gpu_missing else ''}. Every "
-        "trial counts up to its last epoch; early stopping makes a run cheaper. Worker start and tests come on top."
+        "trial counts up to its last epoch, so early stopping makes a run cheaper. Worker start, refit and final "
+        "evaluation come on top."
     )

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.running.ledger import TrialLog
+from harness.running.result import handed_over_depth
 from harness.running.side_by_side import SideBySide
 from harness.running.unit import RunningUnit
 
@@ -102,8 +103,7 @@ def _best(unit: RunningUnit) -> tuple[str, str]:
     if not known:
         return "", ""
     value, log = max(known, key=lambda pair: pair[0])
-    posterior = log.progress.posterior if log.progress else None
-    return f"{value:.4f}", str(posterior.d_opt if posterior else log.depth)
+    return f"{value:.4f}", str(handed_over_depth(log))
 
 
 def _state(unit: RunningUnit) -> str:

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
+from harness.running.side_by_side import Show
 from harness.terminal.live_table import live_table
 from harness.terminal.notebook import in_notebook, notebook_table
-from harness.tracking.tracked_run import Show
 
 
 def shown(progress: bool | None) -> Show | None:

@@ -1,19 +1,17 @@
 """A run whose units are written to MLflow as they become complete."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cluster.doctor import doctor
 from harness.errors import UserError
 from harness.running.runner import RunOptions, RunOutcome, run_units
-from harness.running.side_by_side import SideBySide
+from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.tracking.address import Experiment
 from harness.tracking.background import BackgroundTracker, default_uri
 
-Show = Callable[[SideBySide], AbstractContextManager[Callable[[], None]]]  # shows the units while they run
 Warn = Callable[[str], None]
 
 
@@ -37,8 +35,10 @@ def run_tracked(
     if options.address:
         _check_cluster(options.address, options, to.given, warn)
     tracker = BackgroundTracker(to.uri, options.out, options.address is not None, to.experiment)
-    outcome = run_units(units, options, tracker.put, show)
-    warning = tracker.close()
+    try:
+        outcome = run_units(units, options, tracker.put, show)
+    finally:  # whatever ends the run: units that are complete are written, and the thread ends
+        warning = tracker.close()
     if warning:
         warn(warning)
     return outcome, warning is None

@@ -41,7 +41,7 @@ def evaluate_on_test(
     refit: tuple[DepthNet, TrainingData] | None = None,
     data_dir: Path | None = None,
 ) -> FinalEvaluation:
-    """Opens the test set for the chosen `network`; `others` are grid's depths, for analysis only.
+    """Opens the test set for the chosen `network`; `others` are the search's other fixed depths, for analysis only.
 
     `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
     """

@@ -24,7 +24,7 @@ class TrialReport(Frozen):
 
     record: TrialRecord
     d_opt: int | None  # None when the trial failed
-    val_pruned: Measures | None = None  # LDN
+    val_pruned: Measures | None = None  # where the depth is learnt
     posterior_gap_nats: float | None = None
     d_opt_exact: int | None = None
     test: FinalEvaluation | None = None
@@ -76,7 +76,7 @@ def run_one(
     )
     if record.status == "failed":
         return TrialReport(record=record, d_opt=None)
-    d_opt = record.posterior.d_opt if record.posterior else config.depth
+    d_opt = record.d_opt
     more: dict[str, Any] = {}
     if isinstance(trained.network, OneShotNet):
         rows, train_rows, val_rows = on_device(data, device)

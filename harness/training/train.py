@@ -23,7 +23,7 @@ from harness.training.cost import PhaseTimer
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
 
-Report = Callable[[Progress, Callable[[Path], None]], None]
+OnReport = Callable[[Progress, Callable[[Path], None]], None]
 """Called with what was reached and a function that writes a checkpoint to a path, to be called or not."""
 
 
@@ -42,7 +42,7 @@ class Trained:
 def run_trial(
     config: TrialConfig,
     data: TrainingData,
-    report: Report = ignore,
+    report: OnReport = ignore,
     *,
     device: torch.device | None = None,
     devices_held: float = 1.0,
@@ -124,7 +124,7 @@ class _Trial:
     train_objective: float = math.nan
     val: Measures | None = None
     val_samples: int = 0
-    depths: list[tuple[int, int]] = field(default_factory=list)  # LDN: (epoch, d_opt) at each validation
+    depths: list[tuple[int, int]] = field(default_factory=list)  # learnt depth: (epoch, d_opt) at each validation
 
     @classmethod
     def start(cls, config: TrialConfig, data: TrainingData, device: torch.device) -> "_Trial":

@@ -285,3 +285,13 @@ def test_worker_start_is_shown_apart_and_touches_no_ratio() -> None:
     assert before.pairs[0].cost_ratios[DEVICE_SECONDS.key] == after.pairs[0].cost_ratios[DEVICE_SECONDS.key]
     row = after.rows[0]
     assert row.values[WITH_WORKER_START.key].mean == pytest.approx(row.values[DEVICE_SECONDS.key].mean + 50.0)
+
+
+def test_seeds_of_a_method_that_declare_other_facts_are_refused() -> None:
+    """Tables would read one seed's facts and curves another's."""
+    first, *rest = make_units(("grid", "ldn"), range(2))
+    changed = first.plan.model_copy(update={"facts": first.plan.facts.model_copy(update={"ordered": True})})
+    with pytest.raises(UserError, match=r"facts\.ordered: (True / False|False / True)"):
+        compare([first.model_copy(update={"plan": changed}), *rest])
+    colour = first.plan.model_copy(update={"facts": first.plan.facts.model_copy(update={"colour": "#123456"})})
+    assert compare([first.model_copy(update={"plan": colour}), *rest]).methods

@@ -99,3 +99,24 @@ def test_a_file_that_is_no_method_shows_its_own_error(tmp_path: Path, name: str,
     with pytest.raises(UserError) as refused:
         load_method(write(tmp_path, name, text))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("adaptive: bool = False", "adaptive must be declared without a type, or as ClassVar"),
+        ("exhaustive: bool = True", "exhaustive must be declared without a type"),
+        ("most_at_once = 0", "most_at_once"),
+        ('colour = "red"', "colour"),
+    ],
+)
+def test_a_fact_that_would_not_be_read_is_refused(tmp_path: Path, declared: str, said: str) -> None:
+    file = write(tmp_path, "mine.py", MINE.replace("adaptive: ClassVar[bool] = False", declared))
+    with pytest.raises(UserError, match=said):
+        load_method(file)
+
+
+def test_a_fact_without_a_type_is_read(tmp_path: Path) -> None:
+    file = write(tmp_path, "plain.py", MINE.replace("adaptive: ClassVar[bool] = False", "adaptive = False"))
+    _, method = load_method(file)
+    assert not method.facts().adaptive and list(method.model_dump()) == ["skip"]

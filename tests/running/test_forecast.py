@@ -9,10 +9,11 @@ import torch
 from rich.console import Console
 
 from harness.methods import parse_methods
-from harness.records import Cost, Progress, TrialConfig, UnitPlan
+from harness.records import Cost, Progress, TrialConfig
 from harness.running import forecast as module
 from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap
 from harness.running.runner import RunOptions, make_units
+from harness.running.unit import RunningUnit
 from harness.terminal.forecast_table import forecast_table
 from tests.rehearsed import small_space
 from tests.tiny import config, images, spirals
@@ -20,9 +21,11 @@ from tests.tiny import config, images, spirals
 CPU = torch.device("cpu")
 
 
-def plans(*max_depths: int, methods: str = "ldn,grid", seeds: Sequence[int] = (0,), **options: Any) -> list[UnitPlan]:
+def units(
+    *max_depths: int, methods: str = "ldn,grid", seeds: Sequence[int] = (0,), **options: Any
+) -> list[RunningUnit]:
     spaces = [small_space(name=f"D{depth}", depth={"min": 0, "max": depth}) for depth in max_depths]
-    return [unit.plan for unit in make_units(spaces, parse_methods(methods), seeds, RunOptions(**options))]
+    return make_units(spaces, parse_methods(methods), seeds, RunOptions(**options))
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def one_second_per_block(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
 
 
 def test_every_space_has_rows_of_its_own(one_second_per_block: list[TrialConfig]) -> None:
-    found = forecast(plans(4, 6, seeds=(0, 1, 2)), None)
+    found = forecast(units(4, 6, seeds=(0, 1, 2)), None)
     rows = {(each.space, each.method): (each.trials, each.seeds, each.device_seconds) for each in found.methods}
     assert rows == {
         ("D4", "ldn"): (1, 3, pytest.approx(3 * 50)),
@@ -51,7 +54,7 @@ def test_every_space_has_rows_of_its_own(one_second_per_block: list[TrialConfig]
 
 
 def test_a_network_is_timed_once_at_up_to_three_depths(one_second_per_block: list[TrialConfig]) -> None:
-    forecast(plans(6, methods="ldn,grid,random_search,asha", seeds=(0, 1)), None)
+    forecast(units(6, methods="ldn,grid,random_search,asha", seeds=(0, 1)), None)
     assert sorted((config.kind, config.depth) for config in one_second_per_block) == [
         ("ddn", 0),
         ("ddn", 3),
@@ -60,8 +63,14 @@ def test_a_network_is_timed_once_at_up_to_three_depths(one_second_per_block: lis
     ]
 
 
+def test_depths_that_are_planned_are_priced_as_such(one_second_per_block: list[TrialConfig]) -> None:
+    [deepest, tpe] = forecast(units(6, methods="deepest,optuna_tpe"), None).methods
+    assert deepest.device_seconds == pytest.approx(7)
+    assert tpe.device_seconds == pytest.approx(tpe.trials * 4)  # the mean over what it may propose
+
+
 def test_devices_held_multiply(one_second_per_block: list[TrialConfig]) -> None:
-    one, two = (forecast(plans(4, cpus_per_trial=cpus), None) for cpus in (1.0, 2.0))
+    one, two = (forecast(units(4, cpus_per_trial=cpus), None) for cpus in (1.0, 2.0))
     assert two.device_seconds == pytest.approx(2 * one.device_seconds)
 
 
@@ -112,7 +121,7 @@ def test_images_are_timed_too() -> None:
 
 def test_threads_are_as_before(one_second_per_block: list[TrialConfig]) -> None:
     before = torch.get_num_threads()
-    forecast(plans(2, cpus_per_trial=2.0), None)
+    forecast(units(2, cpus_per_trial=2.0), None)
     assert torch.get_num_threads() == before
 
 

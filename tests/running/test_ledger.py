@@ -30,7 +30,6 @@ def facts(time: float, resumed: Cost | None = None, worker_start: tuple[float, f
         host="h",
         worker_start=worker_start,
         resumed_from=resumed or Cost(),
-        config_hash=CONFIG.hash,
         split_hash="s",
         n_train=1,
         n_val=1,

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.methods.base import FINISHED, METRIC, TIME
 from harness.records import FIXED_DEPTH, Cost, FinalEvaluation, Measures, TrialConfig
 from harness.running.messages import (
-    FINISHED,
-    METRIC,
-    TIME,
+    AnyTask,
     Facts,
     FinalTask,
     RefitTask,
@@ -34,7 +33,7 @@ TASKS = (
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.do)
-def test_a_task_arrives_as_it_was_sent(task: TrainTask | RefitTask | FinalTask) -> None:
+def test_a_task_arrives_as_it_was_sent(task: AnyTask) -> None:
     sent = to_worker(task)
     json.dumps(sent)  # Tune writes configurations down
     assert received_task(sent) == task
@@ -60,7 +59,6 @@ def test_facts_and_the_final_evaluation_carry_no_metric() -> None:
         host="h",
         worker_start=(0.5, 1.5),
         resumed_from=resumed,
-        config_hash=CONFIG.hash,
         split_hash="s",
         n_train=3,
         n_val=2,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ray.tune.schedulers import FIFOScheduler
+from ray.tune.schedulers import FIFOScheduler, MedianStoppingRule
 from ray.tune.search import Searcher
 
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
@@ -99,3 +99,19 @@ def test_a_unit_whose_continuation_fails_holds_no_slot(tmp_path: Path) -> None:
     rehearse([broken, other], slots=1)
     assert "cannot be continued" in (broken.failure or "")
     assert not broken.live and other.result is not None
+
+
+class Median(SearchMethod):
+    """A scheduler of Ray's that looks at Tune's controller."""
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        rule = MedianStoppingRule(time_attr=TIME, metric=METRIC, mode=MODE, grace_period=10, min_samples_required=1)
+        return SearchPlan({}, Recorder([]), rule, num_samples=2)
+
+
+def test_a_scheduler_of_rays_that_looks_at_the_controller_works_in_every_driver(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", Median(), concurrency=1)
+    run(tmp_path, Median(), concurrency=1, max_steps=5)
+    again = run(tmp_path, Median(), concurrency=1)
+    assert whole.failure is None and again.failure is None
+    assert [record.status for record in again.records()] == [record.status for record in whole.records()]

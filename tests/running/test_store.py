@@ -51,6 +51,26 @@ def test_a_torn_last_line_is_left_out_and_the_next_one_stands_by_itself(tmp_path
     assert [event.event for event in folder.events()] == ["start", "end"]
 
 
+def test_a_tear_inside_a_character_is_left_out_too(tmp_path: Path) -> None:
+    folder, _ = folder_and_plan(tmp_path)
+    folder.append(Started(trial="t000", coresident=1))
+    whole = Ended(trial="t000", status="failed", error="d_opt ≈ 9 …", driver_seconds=0.0).model_dump_json().encode()
+    with (folder.path / "ledger.jsonl").open("ab") as file:
+        file.write(whole[: whole.index("…".encode()) + 1])
+    assert [event.event for event in folder.events()] == ["start"]
+
+
+def test_a_line_that_is_whole_but_unknown_is_one_sentence(tmp_path: Path) -> None:
+    folder, _ = folder_and_plan(tmp_path)
+    folder.append(Started(trial="t000", coresident=1))
+    with (folder.path / "ledger.jsonl").open("a") as file:
+        file.write('{"event": "paused", "time": 1.0, "trial": "t000"}\n')
+    with pytest.raises(
+        UserError, match=r"ledger\.jsonl line 2 is damaged, or was written by another version; use --fresh"
+    ):
+        list(folder.events())
+
+
 def test_a_number_that_json_does_not_know_is_not_written(tmp_path: Path) -> None:
     folder, _ = folder_and_plan(tmp_path)
     with pytest.raises(ValueError, match="finite"):

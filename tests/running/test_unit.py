@@ -348,3 +348,35 @@ def test_a_plan_without_trials_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="method mine plans no trial on small"):
         make_unit(tmp_path, Nothing())
+
+
+def test_an_end_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tune recovers a trial whose end raised: the unit must still know it then."""
+    unit = make_unit(tmp_path, "ldn")
+    rehearse([unit], max_steps=3)
+    [trial_id] = unit.live
+
+    def full(event: Any) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unit.folder, "append", full)
+        with pytest.raises(OSError, match="no space left"):
+            unit.on_error(trial_id, "Boom")
+    unit.on_death(trial_id)
+    unit.on_error(trial_id, "Boom")
+    assert unit.logs["t000"].status == "failed" and not unit.live
+    unit.on_complete(trial_id)  # Tune may say so of a trial that has ended
+
+
+def test_time_of_the_driver_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("harness.running.unit.time.perf_counter", lambda: now[0])
+    unit = make_unit(tmp_path, "ldn")
+    with unit.asking_method():
+        now[0] += 1.0
+        with unit.asking_method():
+            now[0] += 2.0
+    with unit.asking_method():
+        now[0] += 4.0
+    assert unit.driver_seconds == 7.0

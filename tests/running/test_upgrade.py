@@ -9,9 +9,11 @@ import pytest
 from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import load_method
+from harness.reporting.html import build_report
 from harness.running.runner import RunOptions, make_unit
 from harness.running.store import read_units
 from harness.spaces import load_space
+from harness.tracking.writer import sync
 from harness.training.model_file import load_model
 
 VERSION_1 = Path(__file__).parent / "version_1"
@@ -69,3 +71,12 @@ def test_a_finished_search_of_version_1_counts_as_done_and_an_unfinished_one_is_
 def test_a_model_of_version_1_still_predicts() -> None:
     model = load_model(VERSION_1 / "quickstart" / "ldn" / "seed-0" / "model.pt")
     assert model.row_shape == (2,)
+
+
+def test_finished_results_are_reported_and_synced_once(tmp_path: Path) -> None:
+    units, _ = read_units(VERSION_1, "quickstart")
+    html = build_report(units, compare(units, "ldn"))
+    assert all(method in html for method in ("ldn", "grid", "random_search")) and "</html>" in html
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    first, second = sync(units, uri), sync(units, uri)
+    assert (first.written, first.warning) == (6, None) and (second.written, second.unchanged) == (0, 6)

@@ -1,10 +1,13 @@
 """Units handed over during a run are written by its end."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import UserError
+from harness.running.runner import RunOptions
+from harness.tracking import tracked_run
 from harness.tracking.background import BackgroundTracker
 from tests.synthetic import make_units
 from tests.tracking.test_writer import SMALL, assert_complete
@@ -30,3 +33,21 @@ def test_closing_says_when_the_server_was_not_there(tmp_path: Path) -> None:
 def test_a_bad_address_is_refused_before_the_run_starts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="tracking URI"):
         BackgroundTracker("./mlruns", tmp_path, at_once=False)
+
+
+def test_a_run_that_raises_still_ends_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    class Closing(BackgroundTracker):
+        def close(self) -> str | None:
+            closed.append(True)
+            return None
+
+    def boom(*_: Any) -> None:
+        raise UserError("the output folder cannot be written")
+
+    monkeypatch.setattr(tracked_run, "BackgroundTracker", Closing)
+    monkeypatch.setattr(tracked_run, "run_units", boom)
+    with pytest.raises(UserError, match="cannot be written"):
+        tracked_run.run_tracked([], RunOptions(out=tmp_path), tracked_run.Destination(None, tmp_path), None, print)
+    assert closed == [True]
