@@ -84,9 +84,9 @@ def test_a_row_for_every_baseline_and_measure(results: api.Results) -> None:
     assert first.difference == pair.differences[ACCURACY.key].mean and first.low < first.difference < first.high
 
 
-def test_one_seed_withholds_its_verdicts_in_the_frame_too(tmp_path: Path) -> None:
+def test_one_seed_gives_no_verdict_in_the_frame_either(tmp_path: Path) -> None:
     write(tmp_path, make_units(("grid", "ldn"), [0]))
-    assert set(harness.load_results("synthetic", tmp_path).verdicts().outcome) == {"withheld"}
+    assert set(harness.load_results("synthetic", tmp_path).verdicts().outcome) == {"one seed"}
 
 
 def test_records_are_read_once_and_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

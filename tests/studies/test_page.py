@@ -91,7 +91,7 @@ def test_markdown_section(results: StudyResults) -> None:
     text = as_markdown(results, judge(results), [DRAWING], COMMAND)
     [judgement] = judge(results)
     assert text.startswith("## mine: A study\n")
-    assert f"\n```\n{COMMAND}\n```\n" in text
+    assert f"\n```sh\n{COMMAND}\n```\n" in text
     assert f"- **{judgement.answer}**: one & only (" in text
     assert "paper: 9 &lt; 10)" in text
     assert "](./scan.png)" in text
