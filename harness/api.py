@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, nearest
 from harness.methods import DEFAULT
+from harness.measures import HEADLINE
 from harness.records import Unit
 from harness.running.inputs import Methods, Seeds, Settings, methods_of, options_of, seeds_of, space_of
 from harness.spaces import SearchSpace, known_spaces
@@ -154,7 +155,8 @@ class Results:
             headline = self.comparison.headline
         except UserError as error:  # nothing finished, or mixed settings: the rows are still there to be looked at
             headline = str(error)
-        table = self.frame().to_html(index=False, float_format="{:.4g}".format)
+        shown = ["method", "seed", *(measure.key for measure in HEADLINE)]
+        table = self.frame()[shown].to_html(index=False, float_format="{:.4g}".format)
         wrong = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.went_wrong)
         wrong = f"<ul>{wrong}</ul>" if wrong else ""
         return f"<p><b>{escape(self.space)}</b>: {escape(headline)}</p>{wrong}{table}"
