@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, nearest
-from harness.methods import DEFAULT
 from harness.measures import HEADLINE
+from harness.methods import DEFAULT
 from harness.records import Unit
 from harness.running.inputs import Methods, Seeds, Settings, methods_of, options_of, seeds_of, space_of
 from harness.spaces import SearchSpace, known_spaces
