@@ -129,6 +129,7 @@ def main() -> Iterator[str]:
         )
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
+        logging.getLogger("ray").setLevel(logging.CRITICAL)  # it misses the result files that it was told not to write
         runner.run_task = report_at_once  # type: ignore[assignment, attr-defined]
         with ray.init("local", num_cpus=WORKERS, include_dashboard=False, log_to_driver=False):
             our_runner(20, folder / "warm"), bare_tune(20, folder / "warm-tune")
