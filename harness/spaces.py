@@ -241,7 +241,7 @@ def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
     if path.suffix not in {".yaml", ".yml"}:
         known = known_spaces()
         if name not in known:
-            raise UserError(f"unknown search space {name!r}: give a .yaml file or one of {', '.join(sorted(known))}")
+            raise UserError(f"unknown search space {name!r} ({nearest(name, known)}); or give a .yaml file")
         path = known[name]
     values = read_yaml(path)
     for override in overrides:

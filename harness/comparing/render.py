@@ -103,7 +103,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 def _markdown_table(view: TableView) -> list[str]:
     head = "| " + " | ".join(map(escaped, view.columns)) + " |"
-    rule = "| --- |" + " ---: |" * (len(view.columns) - 1)
+    rule = "| --- |" + "".join(" --- |" if column in TEXT_COLUMNS else " ---: |" for column in view.columns[1:])
     rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in view.rows]
     return [f"## {escaped(view.title)}", "", head, rule, *rows, "", f"*{escaped(view.caption)}*", ""]
 

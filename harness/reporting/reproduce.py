@@ -52,8 +52,8 @@ def commands_of(units: Sequence[Unit], reference: str) -> list[str]:
 
 
 def method_argument(method: str, options: Mapping[str, Any]) -> str:
-    """A method as the command line takes it: `asha:grace_epochs=20`."""
-    return ":".join([method, *(f"{name}={value}" for name, value in options.items())])
+    """A method as the command line takes it: `asha:grace_epochs=20`. An option that is None was not given."""
+    return ":".join([method, *(f"{name}={value}" for name, value in options.items() if value is not None)])
 
 
 def made_with(units: Sequence[Unit]) -> dict[str, list[str]]:

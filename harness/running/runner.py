@@ -205,6 +205,7 @@ def _fit(
                 ),
             )
             tuner.fit()
+            refresh()  # the last unit's end came after the last step
     except StopAsked:
         return True
     finally:

@@ -175,6 +175,7 @@ def test_withheld_verdicts_and_warnings_stand_at_the_top() -> None:
 
 def test_commands_are_quoted_for_a_shell() -> None:
     units = make_units(("ldn", "my method"), [0, 2], refit=True)
+    assert method_argument("asha", {"grace_epochs": None, "reduction_factor": 3}) == "asha:reduction_factor=3"
     assert commands_of(units, "ldn")[0] == "harness run synthetic --methods 'ldn,my method' --seeds 0,2 --refit"
     assert method_argument("asha", {"grace_epochs": 20}) == "asha:grace_epochs=20"
 
