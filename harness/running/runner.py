@@ -93,7 +93,7 @@ def make_units(
 def make_unit(
     space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions, cell: str = ""
 ) -> RunningUnit:
-    """The only caller of a method's `plan`."""
+    """Where a run calls a method's `plan`: once for each seed."""
     space.training.check_device(options.gpus_per_trial > 0)
     search_plan = method.plan(space, space.budget, seed)
     if search_plan.n_trials < 1:
