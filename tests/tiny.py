@@ -7,7 +7,8 @@ import torch
 
 from harness.data import load_training_data
 from harness.data.splits import Pool, TrainingData, training_data
-from harness.methods.ldn import LearntDepthNet
+from harness.models import OneShotNet
+from harness.models.depth_posterior import DepthPosterior
 from harness.records import TrialConfig
 from harness.training.networks import build_network
 
@@ -74,6 +75,7 @@ def used_network(config: TrialConfig, data: TrainingData) -> Any:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
             elif "blocks" in name:
                 parameter.mul_(1.5)
-        if isinstance(network, LearntDepthNet):
+        if isinstance(network, OneShotNet):
+            assert isinstance(network.posterior, DepthPosterior)
             network.posterior.logits.copy_(torch.randn(config.depth + 1, generator=generator))
     return network.eval()

@@ -183,8 +183,9 @@ class _Worker:
     def final(self, task: FinalTask) -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
         from harness.models import FixedDepthNet
-        from harness.training.final import chosen_network, evaluate_on_test
+        from harness.training.final import evaluate_on_test
         from harness.training.model_file import save_model
+        from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
         def load(trial: str, config: TrialConfig, data: "TrainingData") -> Any:

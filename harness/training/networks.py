@@ -1,17 +1,42 @@
-"""A `TrialConfig` in, a network out. `forward` gives class log-probabilities, `objective` is maximised."""
+"""A `TrialConfig` in, a network out: as it is trained, and as it is handed over."""
+
+import copy
 
 from harness.methods import one_shot_method
-from harness.models import DepthNet, FixedDepthNet
+from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
+from harness.models.depth_posterior import log_prior
 from harness.models.resnet import build_backbone
 from harness.records import TrialConfig
-from harness.seeds import torch_seeded
+from harness.seeds import torch_generator, torch_seeded
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:
-    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method."""
+    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method.
+
+    `forward` gives class log-probabilities, `objective` is maximised.
+    """
     n_heads = config.depth + 1 if config.learns_depth else 1
     with torch_seeded(config.seed, "init", config.kind, config.depth):
         backbone = build_backbone(config.network, sample_shape, n_classes, config.depth, n_heads)
     if not config.learns_depth:
         return FixedDepthNet(backbone)
-    return one_shot_method(config.kind, config.options).network(backbone, config.posterior)
+    method = one_shot_method(config.kind, config.options)
+    weights = method.weights(log_prior(config.posterior.prior, config.depth))
+    return OneShotNet(backbone, weights, method, torch_generator(config.seed, "method", config.kind))
+
+
+def chosen_network(network: DepthNet, d_opt: int) -> ChosenNet:
+    """What a unit hands over, in evaluation mode: a fixed depth as it is; of a one-shot network what its weights mean.
+
+    A posterior is pruned to d_opt and averages the depths that are left; any other predicts at d_opt alone.
+    """
+    if isinstance(network, FixedDepthNet):
+        return network
+    if network.method.is_posterior:
+        return network.pruned(d_opt).eval()
+    return at_depth(network, d_opt)
+
+
+def at_depth(network: OneShotNet, depth: int) -> FixedDepthNet:
+    """The prediction at one depth, as a network of its own, in evaluation mode."""
+    return copy.deepcopy(FixedDepthNet(network.backbone.at(depth))).eval()
