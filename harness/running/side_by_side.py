@@ -17,6 +17,8 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 
 from harness.running.unit import RunningUnit
 
+SILENCE_SECONDS = 60.0  # after which a run says what it waits for
+
 
 class StopAsked(Exception):
     """Ctrl-C: raised where Tune's loop can be left."""
@@ -46,6 +48,33 @@ class SideBySide:
         self._unit_of: dict[str, RunningUnit] = {}
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
+        self._heard_at = time.monotonic()
+
+    def hear(self) -> None:
+        """Something happened: a trial was handed out, started, reported or ended."""
+        self._heard_at = time.monotonic()
+
+    def waits_for(self) -> str | None:
+        """What is waited for, named, when nothing has happened for a while; what hangs is among it."""
+        silent = time.monotonic() - self._heard_at
+        if silent < SILENCE_SECONDS or all(unit.is_over for unit in self.units):
+            return None
+        reports = [
+            f"{unit.key} {name} to report{f' from {host}' if (host := unit.host_of(name)) else ''}"
+            for unit in self.units
+            for trial_id, name in unit.live.items()
+            if trial_id in self.running
+        ]
+        workers = [
+            f"a worker for {unit.key} {name}"
+            for unit in self.units
+            for trial_id, name in unit.live.items()
+            if trial_id not in self.running
+        ]
+        ideas = [f"{unit.key} to propose a trial" for unit in self.units if not unit.is_over and not unit.live]
+        waited = reports + workers or ideas
+        more = f", and {len(waited) - 4} more" if len(waited) > 4 else ""
+        return f"nothing happened for {silent:.0f} s: waiting for {', '.join(waited[:4])}{more}"
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
@@ -65,6 +94,7 @@ class SideBySide:
             if trial:
                 self._unit_of[trial.trial_id] = unit
                 self.turn[trial.trial_id] = len(self.turn)
+                self.hear()
                 return trial
         return None
 
@@ -133,6 +163,7 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         self.together = together
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        self.together.hear()
         unit = self.together.unit_of(trial.trial_id)
         return unit.on_report(trial.trial_id, result, len(self.together.running))
 
@@ -166,19 +197,24 @@ class SharedCallback(_NotRestored, Callback):
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self.together.hear()
         self.together.running.add(trial.trial_id)
         self.together.unit_of(trial.trial_id).on_start(trial.trial_id, len(self.together.running))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
+        self._left(trial)
         self.together.unit_of(trial.trial_id).on_death(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
+        self._left(trial)
         self.together.unit_of(trial.trial_id).on_complete(trial.trial_id)
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def _left(self, trial: Trial) -> None:
+        self.together.hear()
         self.together.running.discard(trial.trial_id)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._left(trial)
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
         self.together.unit_of(trial.trial_id).on_error(trial.trial_id, error)

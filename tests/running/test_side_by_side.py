@@ -1,5 +1,6 @@
 """Units side by side: whose turn it is, the limit on units, the limit on cost."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from ray.tune.experiment import Trial
 
 from harness.running.ledger import Died, Started
 from harness.running.rehearsal import _experiment
-from harness.running.side_by_side import SharedSearch, SideBySide
+from harness.running.side_by_side import SharedCallback, SharedSearch, SideBySide
 from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
 
@@ -83,3 +84,24 @@ def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> 
     assert again[0].failure == "its result could not be written: OSError: no space left on device"
     assert again[1].result is not None
     assert run(tmp_path, "ldn").result is not None  # the next run writes it
+
+
+def test_a_long_silence_names_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = [make_unit(tmp_path, "grid"), make_unit(tmp_path, "ldn")]
+    made = together(units, tmp_path, slots=2, queue=1)
+    first, *_ = iter(made.next_trial, None)
+    assert first is not None
+    SharedCallback(made, lambda: None).on_trial_start(0, [], first)
+    now = time.monotonic()
+    monkeypatch.setattr("harness.running.side_by_side.time.monotonic", lambda: now + 61)
+    said = made.waits_for() or ""
+    assert said.startswith("nothing happened for 61 s: waiting for grid/seed-0 t000 to report, a worker for grid/")
+    made.hear()
+    assert made.waits_for() is None
+    monkeypatch.setattr("harness.running.side_by_side.time.monotonic", lambda: now + 200)
+    for unit in units:
+        unit.live.clear()
+    assert (made.waits_for() or "").endswith("grid/seed-0 to propose a trial, ldn/seed-0 to propose a trial")
+    for unit in units:
+        unit.failure = "over"
+    assert made.waits_for() is None
