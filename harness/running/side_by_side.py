@@ -15,6 +15,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
+from harness.running.messages import Report, received_report
 from harness.running.unit import RunningUnit
 
 
@@ -50,6 +51,11 @@ class SideBySide:
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
 
+    def prepare(self, experiment: Experiment) -> None:
+        for unit in self.units:
+            with unit.asking_method():
+                unit.prepare(experiment)
+
     def next_trial(self) -> Trial | None:
         self._settle()
         live = sum(len(unit.live) for unit in self.units)
@@ -67,6 +73,25 @@ class SideBySide:
                 self.turn[trial.trial_id] = len(self.turn)
                 return trial
         return None
+
+    def on_start(self, trial_id: str) -> None:
+        self.running.add(trial_id)
+        self.unit_of(trial_id).on_start(trial_id, len(self.running))
+
+    def on_report(self, trial_id: str, report: Report) -> str:
+        return self.unit_of(trial_id).on_report(trial_id, report, len(self.running))
+
+    def on_death(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+        self.unit_of(trial_id).on_death(trial_id)
+
+    def on_complete(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+        self.unit_of(trial_id).on_complete(trial_id)
+
+    def on_error(self, trial_id: str, error: str | None) -> None:
+        self.running.discard(trial_id)
+        self.unit_of(trial_id).on_error(trial_id, error)
 
     def _settle(self) -> None:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""
@@ -106,10 +131,7 @@ class SharedSearch(_NotRestored, SearchAlgorithm):
         self.together = together
 
     def add_configurations(self, experiments: Any) -> None:
-        experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
-        for unit in self.together.units:
-            with unit.asking_method():
-                unit.prepare(experiment)
+        self.together.prepare(experiments[0] if isinstance(experiments, list) else experiments)
 
     @property
     def total_samples(self) -> int:
@@ -133,8 +155,7 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         self.together = together
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        unit = self.together.unit_of(trial.trial_id)
-        return unit.on_report(trial.trial_id, result, len(self.together.running))
+        return self.together.on_report(trial.trial_id, received_report(result))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -166,22 +187,18 @@ class SharedCallback(_NotRestored, Callback):
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.add(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_start(trial.trial_id, len(self.together.running))
+        self.together.on_start(trial.trial_id)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_death(trial.trial_id)
+        self.together.on_death(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_complete(trial.trial_id)
+        self.together.on_complete(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
-        self.together.unit_of(trial.trial_id).on_error(trial.trial_id, error)
+        self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if time.monotonic() >= self._next_refresh:

@@ -7,7 +7,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from harness.running.ledger import Died, Started
-from harness.running.rehearsal import _experiment
+from harness.running.replay import unused_experiment
 from harness.running.side_by_side import SharedSearch, SideBySide
 from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
@@ -24,7 +24,7 @@ def together(units: list[RunningUnit], tmp_path: Path, slots: int = 2, queue: in
         more.pop("finish", lambda unit: unit.complete()),
         **more,
     )
-    SharedSearch(made).add_configurations([_experiment(str(tmp_path / "ray"))])
+    SharedSearch(made).add_configurations([unused_experiment(str(tmp_path / "ray"))])
     return made
 
 
