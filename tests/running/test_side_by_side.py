@@ -1,6 +1,5 @@
 """Units side by side: whose turn it is, the limit on units, the limit on cost."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,8 @@ import pytest
 from ray.tune.experiment import Trial
 
 from harness.running.ledger import Died, Started
-from harness.running.rehearsal import _experiment
-from harness.running.side_by_side import SharedCallback, SharedSearch, SideBySide
+from harness.running.replay import unused_experiment
+from harness.running.side_by_side import SharedSearch, SideBySide
 from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
 
@@ -25,7 +24,7 @@ def together(units: list[RunningUnit], tmp_path: Path, slots: int = 2, queue: in
         more.pop("finish", lambda unit: unit.complete()),
         **more,
     )
-    SharedSearch(made).add_configurations([_experiment(str(tmp_path / "ray"))])
+    SharedSearch(made).add_configurations([unused_experiment(str(tmp_path / "ray"))])
     return made
 
 
@@ -91,14 +90,11 @@ def test_a_long_silence_names_what_is_waited_for(tmp_path: Path, monkeypatch: py
     made = together(units, tmp_path, slots=2, queue=1)
     first, *_ = iter(made.next_trial, None)
     assert first is not None
-    SharedCallback(made, lambda: None).on_trial_start(0, [], first)
-    now = time.monotonic()
-    monkeypatch.setattr("harness.running.side_by_side.time.monotonic", lambda: now + 61)
+    made.on_start(first.trial_id)
+    assert made.waits_for() is None
+    made.heard_at -= 61
     said = made.waits_for() or ""
     assert said.startswith("nothing happened for 61 s: waiting for grid/seed-0 t000 to report, a worker for grid/")
-    made.hear()
-    assert made.waits_for() is None
-    monkeypatch.setattr("harness.running.side_by_side.time.monotonic", lambda: now + 200)
     for unit in units:
         unit.live.clear()
     assert (made.waits_for() or "").endswith("grid/seed-0 to propose a trial, ldn/seed-0 to propose a trial")

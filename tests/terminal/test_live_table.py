@@ -74,14 +74,14 @@ def test_a_silence_and_a_workers_warning_are_told_once(tmp_path: Path, monkeypat
     assert facts is not None
     unit.logs["t000"].facts = facts.model_copy(update={"warning": "its checkpoint is gone; the trial starts anew"})
     made = together(unit)
-    monkeypatch.setattr(made, "_heard_at", time.monotonic() - 61)
+    monkeypatch.setattr(made, "heard_at", time.monotonic() - 61)
     console = Console(file=io.StringIO(), width=200)
     with live_table(made, console) as refresh:
         refresh()
         refresh()
-        made.hear()
+        monkeypatch.setattr(made, "heard_at", time.monotonic())
         refresh()
-        monkeypatch.setattr(made, "_heard_at", time.monotonic() - 99)
+        monkeypatch.setattr(made, "heard_at", time.monotonic() - 99)
         refresh()
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
