@@ -1,14 +1,10 @@
-"""A run without Ray: made-up trials in this process, told to the units in the order in which Tune would tell them.
+"""A run without Ray: trials whose reports are made up, on the simulated clock of a replay.
 
 `harness check` runs a method through it in a second or two; what the units write is what a real run writes.
 """
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-from ray import tune
-from ray.tune.experiment import Experiment, Trial
 
 from harness.records import (
     Cost,
@@ -20,9 +16,9 @@ from harness.records import (
     Progress,
     StopReason,
 )
-from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report, received_task
-from harness.running.search import STOP
-from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, SideBySide
+from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report
+from harness.running.replay import Course, simulate, unused_experiment
+from harness.running.side_by_side import SideBySide
 from harness.running.unit import RunningUnit
 
 Value = Callable[[int, int], float]
@@ -37,35 +33,17 @@ def unimodal(depth: int, epoch: int) -> float:
 def rehearse(
     units: Sequence[RunningUnit], value: Value = unimodal, *, slots: int = 1, max_steps: int | None = None
 ) -> int:
-    """Runs the units until they are over, or until the driver "is killed" after `max_steps` of Tune's events.
+    """Runs the units until they are over, or until the driver "is killed" after `max_steps` reports and ends.
 
     Trials keep no checkpoint: one that a killed driver left open starts anew, and its reports repeat themselves.
     Returns the number of steps taken.
     """
     together = SideBySide(units, slots, 0, None, None, _write_result)
-    search, scheduler = SharedSearch(together), SharedScheduler(together)
-    callback = SharedCallback(together, refresh=lambda: None)
-    running: list[tuple[Trial, Iterator[Report]]] = []
-    steps = 0
     with tempfile.TemporaryDirectory() as folder:
-        search.add_configurations([_experiment(folder)])
-        while not search.is_finished() and steps != max_steps:
-            while len(running) < slots and (trial := search.next_trial()):
-                callback.on_trial_start(0, [], trial)
-                running.append((trial, made_up_reports(received_task(trial.config), value)))
-            if not running:
-                if search.is_finished():
-                    break
-                raise RuntimeError("nothing runs and nothing is proposed, yet the search has not ended")
-            steps += 1
-            trial, reports = running.pop(0)
-            if (report := next(reports, None)) is not None:
-                decision = scheduler.on_trial_result(None, trial, report.to_tune())
-                if decision != STOP:
-                    running.append((trial, reports))
-                if decision != STOP or steps == max_steps:  # or killed before the stop was carried out
-                    continue
-            callback.on_trial_complete(0, [], trial)
+        together.prepare(unused_experiment(folder))
+        steps = simulate(together, lambda task: Course(made_up_reports(task, value)), max_steps=max_steps)
+    if steps != max_steps and not together.is_finished:
+        raise RuntimeError("nothing runs and nothing is proposed, yet the search has not ended")
     return steps
 
 
@@ -73,27 +51,19 @@ def _write_result(unit: RunningUnit) -> None:
     unit.complete()
 
 
-def _experiment(folder: str) -> Experiment:
-    tune.register_trainable("harness-rehearsal", _never_called)
-    return Experiment("rehearsal", run="harness-rehearsal", storage_path=folder)
-
-
-def _never_called(config: dict[str, Any]) -> None:
-    raise AssertionError("a rehearsal trains nothing")
-
-
-def made_up_reports(task: AnyTask, value: Value) -> Iterator[Report]:
-    """What a worker would report for this task."""
+def made_up_reports(task: AnyTask, value: Value) -> Iterator[tuple[float, Report]]:
+    """What a worker would report for this task, and after how many seconds: an epoch takes one."""
     config, training = task.config, task.config.training
     if isinstance(task, FinalTask):
-        yield Report(final=_evaluation(value(config.depth, task.epochs)))
+        yield 0.0, Report(final=_evaluation(value(config.depth, task.epochs)))
         return
     cap = task.epochs if isinstance(task, RefitTask) else training.max_epochs
-    yield Report(facts=_FACTS)
+    yield 0.0, Report(facts=_FACTS)
     for epoch in [*range(training.report_every, cap, training.report_every), cap]:
         stop_reason: StopReason | None = "cap" if epoch == cap else None
         measured = value(config.depth, epoch)
-        yield Report(progress=made_up_progress(config.learns_depth, config.depth, epoch, measured, stop_reason))
+        progress = made_up_progress(config.learns_depth, config.depth, epoch, measured, stop_reason)
+        yield float(epoch), Report(progress=progress)
 
 
 def made_up_progress(

@@ -15,7 +15,10 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
+from harness.running.messages import Report, received_report
 from harness.running.unit import RunningUnit
+
+SILENCE_SECONDS = 60.0  # after which a run says what it waits for
 
 
 class StopAsked(Exception):
@@ -46,9 +49,15 @@ class SideBySide:
         self._unit_of: dict[str, RunningUnit] = {}
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
+        self.heard_at = time.monotonic()  # when something happened last
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
+
+    def prepare(self, experiment: Experiment) -> None:
+        for unit in self.units:
+            with unit.asking_method():
+                unit.prepare(experiment)
 
     def next_trial(self) -> Trial | None:
         self._settle()
@@ -65,8 +74,49 @@ class SideBySide:
             if trial:
                 self._unit_of[trial.trial_id] = unit
                 self.turn[trial.trial_id] = len(self.turn)
+                self.heard_at = time.monotonic()
                 return trial
         return None
+
+    def _hear_of(self, trial_id: str) -> RunningUnit:
+        self.heard_at = time.monotonic()
+        return self._unit_of[trial_id]
+
+    def waits_for(self) -> str | None:
+        """What is waited for, by name, when nothing has happened for a while: what hangs is among it."""
+        silent = time.monotonic() - self.heard_at
+        if silent < SILENCE_SECONDS or all(unit.is_over for unit in self.units):
+            return None
+        live = [(unit, trial_id, name) for unit in self.units for trial_id, name in unit.live.items()]
+        reports = [
+            f"{unit.key} {name} to report{f' from {host}' if (host := unit.host_of(name)) else ''}"
+            for unit, trial_id, name in live
+            if trial_id in self.running
+        ]
+        workers = [f"a worker for {unit.key} {name}" for unit, trial_id, name in live if trial_id not in self.running]
+        proposals = [f"{unit.key} to propose a trial" for unit in self.units if not unit.is_over and not unit.live]
+        waited = reports + workers or proposals
+        more = f", and {len(waited) - 4} more" if len(waited) > 4 else ""
+        return f"nothing happened for {silent:.0f} s: waiting for {', '.join(waited[:4])}{more}"
+
+    def on_start(self, trial_id: str) -> None:
+        self.running.add(trial_id)
+        self._hear_of(trial_id).on_start(trial_id, len(self.running))
+
+    def on_report(self, trial_id: str, report: Report) -> str:
+        return self._hear_of(trial_id).on_report(trial_id, report, len(self.running))
+
+    def on_death(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+        self._hear_of(trial_id).on_death(trial_id)
+
+    def on_complete(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+        self._hear_of(trial_id).on_complete(trial_id)
+
+    def on_error(self, trial_id: str, error: str | None) -> None:
+        self.running.discard(trial_id)
+        self._hear_of(trial_id).on_error(trial_id, error)
 
     def _settle(self) -> None:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""
@@ -106,10 +156,7 @@ class SharedSearch(_NotRestored, SearchAlgorithm):
         self.together = together
 
     def add_configurations(self, experiments: Any) -> None:
-        experiment: Experiment = experiments[0] if isinstance(experiments, list) else experiments
-        for unit in self.together.units:
-            with unit.asking_method():
-                unit.prepare(experiment)
+        self.together.prepare(experiments[0] if isinstance(experiments, list) else experiments)
 
     @property
     def total_samples(self) -> int:
@@ -133,8 +180,7 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         self.together = together
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        unit = self.together.unit_of(trial.trial_id)
-        return unit.on_report(trial.trial_id, result, len(self.together.running))
+        return self.together.on_report(trial.trial_id, received_report(result))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -166,22 +212,18 @@ class SharedCallback(_NotRestored, Callback):
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.add(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_start(trial.trial_id, len(self.together.running))
+        self.together.on_start(trial.trial_id)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_death(trial.trial_id)
+        self.together.on_death(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
-        self.together.unit_of(trial.trial_id).on_complete(trial.trial_id)
+        self.together.on_complete(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self.together.running.discard(trial.trial_id)
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
-        self.together.unit_of(trial.trial_id).on_error(trial.trial_id, error)
+        self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if time.monotonic() >= self._next_refresh:

@@ -7,7 +7,7 @@ finished trials are not trained again, and open ones go on from their checkpoint
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from harness.running.ledger import (
     TrialEvent,
     TrialLog,
 )
-from harness.running.messages import AnyTask, FinalTask, RefitTask, TrainTask, received_report, to_worker
+from harness.running.messages import AnyTask, FinalTask, RefitTask, Report, TrainTask, to_worker
 from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
@@ -54,6 +54,7 @@ class RunningUnit:
         self.result: SearchResult | None = None
         self.driver_seconds = 0.0
         self.most_coresident = 0
+        self.clock: Callable[[], float] = time.time  # of its events; a simulated run has another
         self._search_plan = search_plan
         self._trials: dict[str, Trial] = {}  # our name → Tune's trial, of the search's own
         self._open: list[str] = []  # of an earlier run, to be taken up again
@@ -68,7 +69,6 @@ class RunningUnit:
     def prepare(self, experiment: Experiment) -> None:
         """Gives the search Tune's experiment, then continues from the ledger, if there is one."""
         self._experiment = experiment
-        self.folder.mend()
         self.storage_key = self.folder.begin()
         self.search = Search(self._search_plan, experiment)
         for event in self.folder.events():
@@ -117,7 +117,7 @@ class RunningUnit:
             )
             return
         if log.attempts and log.attempts[-1].ended_at is None:
-            self._apply(self._write(Interrupted(trial=log.name)))
+            self._apply(self._write(Interrupted(trial=log.name, time=self.clock())))
         self._open.append(log.name)
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
@@ -189,7 +189,7 @@ class RunningUnit:
             name, depth = f"t{len(proposals(self.logs)):03d}", self._checked_depth(trial.config)
             done = (log for log in search_trials(self.logs) if log.status == "finished" and log.depth == depth)
             if known := next(done, None):
-                self._answer(trial, self._write(Answered(trial=name, depth=depth, by=known.name)))
+                self._answer(trial, self._write(Answered(trial=name, depth=depth, by=known.name, time=self.clock())))
                 continue
             task = TrainTask(
                 unit=self.storage_key,
@@ -197,7 +197,7 @@ class RunningUnit:
                 config=self.plan.trial_config(depth),
                 may_be_stopped=self.search.may_stop_trials,
             )
-            self._enter(trial, self._write(Suggested(trial=name, task=task)), task)
+            self._enter(trial, self._write(Suggested(trial=name, task=task, time=self.clock())), task)
             return self._hand_out(name, trial)
         return None
 
@@ -225,7 +225,13 @@ class RunningUnit:
         chosen = self.method.select(records)
         capped = self.capped and not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
         self.choice = self._write(
-            Chosen(chosen=chosen.trial_id, d_opt=chosen.d_opt, epochs=chosen.best_epoch, capped=capped)
+            Chosen(
+                chosen=chosen.trial_id,
+                d_opt=chosen.d_opt,
+                epochs=chosen.best_epoch,
+                capped=capped,
+                time=self.clock(),
+            )
         )
 
     def _follow_up(self) -> Trial | None:
@@ -251,7 +257,7 @@ class RunningUnit:
             )
         else:
             return None
-        event = self._write(Suggested(trial=task.trial, task=task))
+        event = self._write(Suggested(trial=task.trial, task=task, time=self.clock()))
         self.logs[task.trial] = TrialLog(task.trial, task, event.time)
         return self._hand_out(task.trial, self._task_trial(task))
 
@@ -264,18 +270,18 @@ class RunningUnit:
     # --- told by Tune ----------------------------------------------------------------------------------------------
 
     def on_start(self, trial_id: str, coresident: int) -> None:
-        self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident)))
+        self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident, time=self.clock())))
 
-    def on_report(self, trial_id: str, result: dict[str, Any], coresident: int) -> str:
+    def on_report(self, trial_id: str, report: Report, coresident: int) -> str:
         """What Tune is to do with the trial."""
         if trial_id not in self.live:  # it has ended; this was under way
             return STOP
-        report = Reported(trial=self.live[trial_id], report=received_report(result), coresident=coresident)
-        return self._apply(self._write(report))
+        name = self.live[trial_id]
+        return self._apply(self._write(Reported(trial=name, report=report, coresident=coresident, time=self.clock())))
 
     def on_death(self, trial_id: str) -> None:
         """Its worker died, and Tune tries the trial again."""
-        self._apply(self._write(Died(trial=self.live[trial_id])))
+        self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
 
     def on_complete(self, trial_id: str) -> None:
         """It ended by itself, or as it was told to."""
@@ -291,7 +297,9 @@ class RunningUnit:
 
     def _end(self, trial_id: str, status: Status, error: str | None) -> None:
         name = self.live[trial_id]
-        event = self._write(Ended(trial=name, status=status, error=error, driver_seconds=self.driver_seconds))
+        event = self._write(
+            Ended(trial=name, status=status, error=error, driver_seconds=self.driver_seconds, time=self.clock())
+        )
         del self.live[trial_id]  # only now: a write that fails is tried again
         self._apply(event)
         if status == "failed" and not isinstance(self.logs[name].task, TrainTask):
@@ -321,6 +329,11 @@ class RunningUnit:
     def is_ready(self) -> bool:
         """The final evaluation is in, the result not yet written."""
         return not self.is_over and self._ended("final") and not self.live
+
+    def host_of(self, name: str) -> str:
+        """Where a trial runs; empty before it has said so."""
+        attempts = self.logs[name].attempts
+        return attempts[-1].host if attempts else ""
 
     def search_logs(self) -> list[TrialLog]:
         return search_trials(self.logs)

@@ -2,12 +2,25 @@
 
 import copy
 
-from harness.methods import one_shot_method
+from harness.data.memory import check_fits
+from harness.errors import UserError
+from harness.methods import blaming, one_shot_method
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
-from harness.models.depth_posterior import log_prior
-from harness.models.resnet import build_backbone
+from harness.models.depth_posterior import DepthWeights, log_prior
+from harness.models.resnet import build_backbone, parameter_count
 from harness.records import TrialConfig
 from harness.seeds import torch_generator, torch_seeded
+from harness.spaces import NetworkSettings
+
+
+def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, depth: int) -> None:
+    """Raises UserError where this machine cannot train the network. Nothing is built.
+
+    Four numbers of 4 bytes are kept for every parameter: itself, its gradient, its momentum and its best value so far.
+    """
+    parameters = parameter_count(settings, sample_shape, n_classes, depth)
+    what = f"training a network of {parameters:,} parameters (depth {depth})"
+    check_fits(4 * 4 * parameters, what, "lower depth.max or the network's width")
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:
@@ -15,13 +28,17 @@ def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes:
 
     `forward` gives class log-probabilities, `objective` is maximised.
     """
+    check_network_fits(config.network, sample_shape, n_classes, config.depth)
     n_heads = config.depth + 1 if config.learns_depth else 1
     with torch_seeded(config.seed, "init", config.kind, config.depth):
         backbone = build_backbone(config.network, sample_shape, n_classes, config.depth, n_heads)
     if not config.learns_depth:
         return FixedDepthNet(backbone)
     method = one_shot_method(config.kind, config.options)
-    weights = method.weights(log_prior(config.posterior.prior, config.depth))
+    with blaming(f"method {config.kind}: weights(log_beta) fails", type(method)):
+        weights = method.weights(log_prior(config.posterior.prior, config.depth))
+        if not isinstance(weights, DepthWeights):
+            raise UserError(f"method {config.kind}: weights must return DepthWeights; got {type(weights).__name__}")
     return OneShotNet(backbone, weights, method, torch_generator(config.seed, "method", config.kind))
 
 
