@@ -8,7 +8,6 @@ import torch
 from harness.data import load_training_data
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.models import OneShotNet
-from harness.models.depth_posterior import DepthPosterior
 from harness.records import TrialConfig
 from harness.training.networks import build_network
 
@@ -26,6 +25,7 @@ def config(
     data: dict[str, Any] = SPIRALS,
     network: dict[str, Any] = FC,
     posterior: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
     **training: Any,
 ) -> TrialConfig:
     return TrialConfig.model_validate(
@@ -37,6 +37,7 @@ def config(
             "network": network,
             "posterior": posterior or {"rule": "argmax"},
             "training": {**TRAINING, **training},
+            "options": options or {},
         }
     )
 
@@ -76,6 +77,5 @@ def used_network(config: TrialConfig, data: TrainingData) -> Any:
             elif "blocks" in name:
                 parameter.mul_(1.5)
         if isinstance(network, OneShotNet):
-            assert isinstance(network.posterior, DepthPosterior)
-            network.posterior.logits.copy_(torch.randn(config.depth + 1, generator=generator))
+            network.posterior.log_weights().copy_(torch.randn(config.depth + 1, generator=generator))
     return network.eval()

@@ -126,7 +126,11 @@ class SearchMethod(Frozen, ABC):
             if trial.status != "failed" and trial.val and math.isfinite(trial.val.log_likelihood)
         ]
         if not values:
-            raise UserError(f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite")
+            errors = [trial.error for trial in trials if trial.error]
+            why = f"; the last said: {errors[-1].strip().splitlines()[-1]}" if errors else ""
+            raise UserError(
+                f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite{why}"
+            )
         best = max(value for value, _ in values)
         return min((trial for value, trial in values if value >= best - TIE_NATS), key=lambda trial: trial.depth)
 
