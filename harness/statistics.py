@@ -16,6 +16,7 @@ from harness.spaces import Frozen
 
 CONFIDENCE = 0.95
 MOST_SEEDS = 1000  # beyond this a number of seeds needed is no advice
+ENOUGH_RESOLUTION = 3.0  # spread between depths ÷ jitter of the value that chooses, from which on depths are told apart
 
 Outcome = Literal["non-inferior", "inferior", "inconclusive", "no spread measured", "one seed"]
 
