@@ -333,6 +333,7 @@ class UnitPlan(Frozen):
     concurrency: int | None
     refit: bool
     facts: MethodFacts
+    replayed: bool = False  # its search is not trained: it is told what trials of another unit reported
     version: int = VERSION
 
     @property
@@ -350,6 +351,8 @@ class UnitPlan(Frozen):
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
         not_determining: Any = {"space": {"description", "margins"}, "facts": True, "version": True}
+        if not self.replayed:  # as if it were not there: so were the plans of earlier versions
+            not_determining["replayed"] = True
         determining = self.model_dump_json(exclude=not_determining)
         return hashlib.sha256(determining.encode()).hexdigest()[:16]
 
