@@ -18,6 +18,8 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 from harness.running.messages import Report, received_report
 from harness.running.unit import RunningUnit
 
+SILENCE_SECONDS = 60.0  # after which a run says what it waits for
+
 
 class StopAsked(Exception):
     """Ctrl-C: raised where Tune's loop can be left."""
@@ -47,6 +49,7 @@ class SideBySide:
         self._unit_of: dict[str, RunningUnit] = {}
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
+        self.heard_at = time.monotonic()  # when something happened last
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
@@ -71,27 +74,49 @@ class SideBySide:
             if trial:
                 self._unit_of[trial.trial_id] = unit
                 self.turn[trial.trial_id] = len(self.turn)
+                self.heard_at = time.monotonic()
                 return trial
         return None
 
+    def _hear_of(self, trial_id: str) -> RunningUnit:
+        self.heard_at = time.monotonic()
+        return self._unit_of[trial_id]
+
+    def waits_for(self) -> str | None:
+        """What is waited for, by name, when nothing has happened for a while: what hangs is among it."""
+        silent = time.monotonic() - self.heard_at
+        if silent < SILENCE_SECONDS or all(unit.is_over for unit in self.units):
+            return None
+        live = [(unit, trial_id, name) for unit in self.units for trial_id, name in unit.live.items()]
+        reports = [
+            f"{unit.key} {name} to report{f' from {host}' if (host := unit.host_of(name)) else ''}"
+            for unit, trial_id, name in live
+            if trial_id in self.running
+        ]
+        workers = [f"a worker for {unit.key} {name}" for unit, trial_id, name in live if trial_id not in self.running]
+        proposals = [f"{unit.key} to propose a trial" for unit in self.units if not unit.is_over and not unit.live]
+        waited = reports + workers or proposals
+        more = f", and {len(waited) - 4} more" if len(waited) > 4 else ""
+        return f"nothing happened for {silent:.0f} s: waiting for {', '.join(waited[:4])}{more}"
+
     def on_start(self, trial_id: str) -> None:
         self.running.add(trial_id)
-        self.unit_of(trial_id).on_start(trial_id, len(self.running))
+        self._hear_of(trial_id).on_start(trial_id, len(self.running))
 
     def on_report(self, trial_id: str, report: Report) -> str:
-        return self.unit_of(trial_id).on_report(trial_id, report, len(self.running))
+        return self._hear_of(trial_id).on_report(trial_id, report, len(self.running))
 
     def on_death(self, trial_id: str) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_death(trial_id)
+        self._hear_of(trial_id).on_death(trial_id)
 
     def on_complete(self, trial_id: str) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_complete(trial_id)
+        self._hear_of(trial_id).on_complete(trial_id)
 
     def on_error(self, trial_id: str, error: str | None) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_error(trial_id, error)
+        self._hear_of(trial_id).on_error(trial_id, error)
 
     def _settle(self) -> None:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""

@@ -5,6 +5,7 @@ nobody has to be told where a checkpoint went. The root is a folder (local, NFS)
 """
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ class CheckpointStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_name(f".{path.name}.partial")
             write(partial)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())  # before it replaces the old one: a power cut must leave one of the two
             partial.replace(path)
             return
         with tempfile.TemporaryDirectory() as folder:
