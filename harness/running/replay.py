@@ -8,7 +8,7 @@ the same search comes out on every machine.
 import functools
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,12 +131,13 @@ class Recording(Frozen):
     unit: str  # with `trial`, the key of its checkpoint
     trial: str
     started_at: float
+    coresident: Count  # most trials that ran beside it, itself included, when its seconds were measured
     facts: Facts
     progress: tuple[Progress, ...]
     tail_seconds: float  # that its device was held beyond what its worker measured
 
     @classmethod
-    def of(cls, log: TrialLog, progress: Iterable[Progress], devices: float) -> "Recording":
+    def of(cls, log: TrialLog, told: Sequence[Reported], devices: float) -> "Recording":
         assert log.facts is not None and log.progress is not None
         cost = log.cost(devices)
         return cls(
@@ -146,8 +147,9 @@ class Recording(Frozen):
             unit=log.task.unit,
             trial=log.task.trial,
             started_at=log.attempts[0].started_at,
-            facts=log.facts.model_copy(update={"worker_start": (0.0, 0.0), "resumed_from": Cost()}),
-            progress=tuple(_without_checkpoints(each) for each in progress),
+            coresident=max(event.coresident for event in told),
+            facts=log.facts.model_copy(update={"worker_start": (0.0, 0.0), "resumed_from": Cost(), "warning": ""}),
+            progress=tuple(_without_checkpoints(event.report.progress) for event in told if event.report.progress),
             tail_seconds=max(0.0, cost.held_seconds - cost.phases["lost"] - log.progress.cost.held_seconds),
         )
 
@@ -174,7 +176,7 @@ def recordings_in(folder: UnitFolder) -> Iterator[Recording]:
     plan = folder.read_plan()
     assert plan is not None
     logs: dict[str, TrialLog] = {}
-    told: dict[str, dict[tuple[int, bool], Progress]] = {}  # an epoch that was trained again replaces the first one
+    told: dict[str, dict[tuple[int, bool], Reported]] = {}  # an epoch that was trained again replaces the first one
     for event in folder.events():
         match event:
             case Suggested(task=TrainTask() as task) if task.config.kind == FIXED_DEPTH:
@@ -182,10 +184,10 @@ def recordings_in(folder: UnitFolder) -> Iterator[Recording]:
             case Started() | Reported() | Died() | Interrupted() | Ended() if event.trial in logs:
                 logs[event.trial].apply(event)
                 if isinstance(event, Reported) and (progress := event.report.progress):
-                    told[event.trial][progress.epoch, progress.stop_reason is not None] = progress
+                    told[event.trial][progress.epoch, progress.stop_reason is not None] = event
     for name, log in logs.items():
         if log.status and log.has_reported_its_end:
-            yield Recording.of(log, told[name].values(), plan.devices)
+            yield Recording.of(log, list(told[name].values()), plan.devices)
 
 
 # --- a unit that is replayed ----------------------------------------------------------------------------------------
@@ -234,6 +236,16 @@ class ReplayedUnit(RunningUnit):
                     raise UserError(self.failure)  # and the ledger does not appear
         finally:
             self._is_simulated, self.clock = False, time.time
+
+    def on_start(self, trial_id: str, coresident: int) -> None:
+        super().on_start(trial_id, self._coresident(trial_id, coresident))
+
+    def on_report(self, trial_id: str, report: Report, coresident: int) -> str:
+        return super().on_report(trial_id, report, self._coresident(trial_id, coresident))
+
+    def _coresident(self, trial_id: str, now: int) -> int:
+        """Of a replayed trial: when it was recorded, for that is what its seconds depend on."""
+        return self._recordings[self.logs[self.live[trial_id]].depth].coresident if self._is_simulated else now
 
     def _follow_up(self) -> Trial | None:
         return None if self._is_simulated else super()._follow_up()
