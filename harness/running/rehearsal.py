@@ -84,7 +84,7 @@ def made_up_progress(
         val=_measures(value),
         posterior=posterior,
         depth_changed_late=None,
-        cost=Cost(epochs=epoch),
+        cost=Cost(held_seconds=float(epoch), epochs=epoch),
         point=point,
     )
 

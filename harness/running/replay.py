@@ -16,7 +16,7 @@ from ray import tune
 from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError
-from harness.records import FIXED_DEPTH, Cost, Count, Progress
+from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Cost, Count, Progress
 from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import AnyTask, Facts, Report, TrainTask, received_task
 from harness.running.search import GO_ON, STOP
@@ -149,7 +149,7 @@ class Recording(Frozen):
             started_at=log.attempts[0].started_at,
             coresident=max(event.coresident for event in told),
             facts=log.facts.model_copy(update={"worker_start": (0.0, 0.0), "resumed_from": Cost(), "warning": ""}),
-            progress=tuple(_without_checkpoints(event.report.progress) for event in told if event.report.progress),
+            progress=tuple(_carried_over(event.report.progress) for event in told if event.report.progress),
             tail_seconds=max(0.0, cost.held_seconds - cost.phases["lost"] - log.progress.cost.held_seconds),
         )
 
@@ -162,13 +162,10 @@ class Recording(Frozen):
         return Course(iter(self._reports), self.tail_seconds)
 
 
-def _without_checkpoints(progress: Progress) -> Progress:
-    cost, point = progress.cost, progress.point
-    seconds = cost.phases.get("checkpoint", 0.0)
-    phases = {**cost.phases, "checkpoint": 0.0}
-    paid = cost.model_copy(update={"held_seconds": cost.held_seconds - seconds, "phases": phases})
-    seen = point and point.model_copy(update={"device_seconds": point.device_seconds - seconds * cost.devices})
-    return progress.model_copy(update={"cost": paid, "point": seen})
+def _carried_over(progress: Progress) -> Progress:
+    cost = progress.cost.without(NOT_CARRIED_OVER)
+    point = progress.point and progress.point.model_copy(update={"device_seconds": cost.device_seconds})
+    return progress.model_copy(update={"cost": cost, "point": point})
 
 
 def recordings_in(folder: UnitFolder) -> Iterator[Recording]:

@@ -90,7 +90,9 @@ def replayed(
         value = -float(depth) if values is None else values[depth]
         for number, (after, epoch) in enumerate(curve, start=1):
             reason: Any = None if number < len(curve) else "cap" if epoch == 50 else "patience"
-            yield after, Report(progress=made_up_progress(False, depth, epoch, value, reason))
+            progress = made_up_progress(False, depth, epoch, value, reason)
+            paid = Cost(held_seconds=after, epochs=epoch)
+            yield after, Report(progress=progress.model_copy(update={"cost": paid}))
 
     def course(task: AnyTask) -> Course:
         if isinstance(task, TrainTask):
