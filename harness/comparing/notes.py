@@ -17,7 +17,7 @@ def notes(
     floor: Floor | None,
     resolution: Resolution | None,
 ) -> tuple[str, ...]:
-    found = [*_on_the_space(floor, resolution), *_on_contamination(contamination)]
+    found = [*_on_the_space(floor, resolution), *_on_replays(by_method), *_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
@@ -36,6 +36,17 @@ def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterato
             yield f"The linear model's solver stopped at its limit of iterations on {_seeds(floor.not_converged)}."
     if resolution and not resolution.enough:
         yield f"{resolution.sentence[0].upper()}{resolution.sentence[1:]}"
+
+
+def _on_replays(by_method: ByMethod) -> Iterator[str]:
+    replayed = {method for method, units in by_method.items() if any(unit.plan.replayed for unit in units)}
+    if replayed:
+        trained = [method for method in by_method if method not in replayed]
+        yield (
+            f"Trained: {', '.join(trained) or 'none of these'}. Replayed from trials that were trained once, and "
+            f"charged what those cost: {', '.join(sorted(replayed))}. What does not carry over (worker start, "
+            "checkpoints, work lost in crashes) is left out of every method's cost."
+        )
 
 
 def _on_contamination(contamination: Contamination) -> Iterator[str]:
