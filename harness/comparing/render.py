@@ -12,7 +12,11 @@ from rich.text import Text
 from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, summary_tables
 from harness.comparing.values import Comparison
 
-_OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
+_OUTCOME_STYLES = {
+    **dict.fromkeys(("better", "as good", "identical"), "green"),
+    **dict.fromkeys(("worse", "worse beyond the margin"), "red"),
+    **dict.fromkeys(("slightly worse", "undecided", "withheld"), "yellow"),
+}
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
 

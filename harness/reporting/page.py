@@ -8,9 +8,9 @@ from harness.comparing.tables import TEXT_COLUMNS, TableView
 from harness.reporting.drawing import WIDTH_INCHES, Drawing
 
 BADGES = {
-    "non-inferior": "good",
-    "inferior": "bad",
-    "inconclusive": "open",
+    **dict.fromkeys(("better", "as good", "identical"), "good"),
+    **dict.fromkeys(("worse", "worse beyond the margin"), "bad"),
+    **dict.fromkeys(("slightly worse", "undecided"), "open"),
     "held": "good",
     "not held": "bad",
     "not enough evidence": "open",
