@@ -94,6 +94,7 @@ class Question:
 
     advantages: tuple[float, ...]  # per seed, positive is better; of a cost: log(baseline / reference)
     margin: float | None = None  # None: a cost
+    counted: bool = False  # by the program: no spread is no doubt then. Of what is measured, it is a copied record
 
     def p_values(self) -> dict[float, float]:
         """Of the two-sided t tests that the mean is 0, and that it is −margin; empty where there is no spread."""
@@ -126,22 +127,21 @@ def judge(questions: Sequence[Question], level: float = LEVEL) -> list[Verdict]:
 
 def _verdict(question: Question, rejected: set[float], level: float, strictest: float) -> Verdict:
     interval, margin = mean_interval(question.advantages, level), question.margin
-    outcome = _outcome(interval, margin, rejected, identical=not any(question.advantages))
+    outcome = _outcome(question, interval, rejected)
     distance = max(abs(interval.mean), abs(interval.mean + (margin or 0.0)))  # to whichever is settled first
     needed = _seeds_needed(question.advantages, distance, strictest) if outcome == "undecided" else None
     return Verdict(outcome=outcome, margin=margin, advantage=interval, seeds_needed=needed)
 
 
-def _outcome(interval: Interval, margin: float | None, rejected: set[float], identical: bool) -> Outcome:
+def _outcome(question: Question, interval: Interval, rejected: set[float]) -> Outcome:
     """From the signs that are certain: of the mean, and of its distance to the margin."""
+    margin = question.margin
     if interval.n == 1:
         return "one seed"
-    if interval.low is None and identical:
+    if interval.low is None and not any(question.advantages):
         return "identical"
-    if interval.low is None and margin is not None:
-        return "no spread measured"
-    if interval.low is None:  # a count, of operations say, that has no chance in it
-        return "cheaper" if interval.mean > 0 else "dearer"
+    if interval.low is None:
+        return "no spread measured" if not question.counted else "cheaper" if interval.mean > 0 else "dearer"
     sign = math.copysign(1.0, interval.mean) if 0.0 in rejected else 0.0
     if margin is None:
         return "cheaper" if sign > 0 else "dearer" if sign < 0 else "undecided"

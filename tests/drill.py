@@ -182,13 +182,14 @@ class Drill:
             self.outcome.wrong.append(f"exit code {self.driver.returncode}, wanted {code}")
 
     def damage(self, fault: Fault) -> None:
-        """Of files that a crash can damage: the last line of a ledger, the checkpoints of trials that are open."""
+        """As a crash does: a line that was being written, the checkpoints of trials that are open."""
         if not self.is_down:
             self.end(signal.SIGKILL)
         for path in self.ledgers():
             if fault.kind == "torn ledger" and path.exists() and not (path.parent / "result.json").exists():
-                whole = path.read_bytes()
-                path.write_bytes(whole[: len(whole) - fault.call])
+                last = path.read_bytes().splitlines()[-1]
+                with path.open("ab") as file:
+                    file.write(last[: len(last) // fault.call])
         for method in METHODS:
             if "checkpoint" in fault.kind and not self.folder(method).is_complete:
                 events = list(self.folder(method).events())

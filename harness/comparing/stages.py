@@ -6,7 +6,7 @@ from typing import Literal
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
-from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
+from harness.measures import COMPARED, COSTS, QUALITIES, TFLOP, Measure, Outcome, judged
 from harness.records import SearchResult
 from harness.spaces import Margins
 from harness.statistics import Question, Verdict, difference_interval, judge, log_ratios, mean_interval, ratio_interval
@@ -60,7 +60,7 @@ def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins)
         ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (reference, pair.baseline))
         if cost.key in pair.cost_ratios:
             ratios = log_ratios(theirs[cost.key], ours[cost.key])
-            asked[pair.baseline, cost.key] = Question(tuple(ratios))
+            asked[pair.baseline, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
         for measure, margin in judged(margins).items():
             sign = 1.0 if measure.better == "higher" else -1.0
             gains = zip(ours[measure.key], theirs[measure.key], strict=True)
