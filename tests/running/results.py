@@ -18,7 +18,7 @@ from harness.spaces import load_space
 
 TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
-    "most_coresident_trials",
+    *("most_coresident_trials", "checksum"),
 }
 TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
@@ -89,6 +89,11 @@ def local_ray(**resources: int) -> Iterator[None]:
 
 def workers_of(raylet_parent: int) -> list[int]:
     """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+    return processes_of(raylet_parent, "ray::ImplicitFunc")
+
+
+def processes_of(ancestor: int, title: str) -> list[int]:
+    """Process ids below a process whose command line has this in its first word."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -101,11 +106,11 @@ def workers_of(raylet_parent: int) -> list[int]:
     def descends(pid: int) -> bool:
         while pid > 1:
             pid = parents.get(pid, 0)
-            if pid == raylet_parent:
+            if pid == ancestor:
                 return True
         return False
 
-    return [pid for pid, title in titles.items() if title.startswith("ray::ImplicitFunc") and descends(pid)]
+    return [pid for pid, words in titles.items() if title in words.split(" ")[0] and descends(pid)]
 
 
 def kill_nine(pid: int) -> None:
