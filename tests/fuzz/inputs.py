@@ -490,7 +490,8 @@ def tracking_uris(draw: DrawFn) -> Case:
         st.sampled_from([("sync", "small", "--out", "results"), ("run", "mine.yaml"), ("doctor",), ("ui", "small")])
     )
     if kind == 0:
-        uri = f"{draw(st.sampled_from(['http', 'https', 'postgresql', 'mysql+x']))}://me:{secret.replace(' ', '+')}@host/x"
+        scheme = draw(st.sampled_from(["http", "https", "postgresql", "mysql+x"]))
+        uri = f"{scheme}://me:{secret.replace(' ', '+')}@host/x"
         return _tracked(("run", "mine.yaml", "--dry-run", "--methods", "deepest"), uri, secret, valid=True)
     if kind <= 3:
         uri = f"{draw(st.sampled_from(BAD_SCHEMES))}://me:{secret}@host:5000/x?token={secret}"
@@ -544,15 +545,18 @@ def _files_below(folder: Path) -> dict[str, bytes]:
 
 @st.composite
 def result_files(draw: DrawFn) -> Case:
-    look = draw(st.sampled_from([("compare", "small"), ("compare", "small", "--format", "json"), ("report", "small")]))
+    command: tuple[str, ...] = draw(
+        st.sampled_from([("compare", "small"), ("compare", "small", "--format", "json"), ("report", "small")])
+    )
     kind = draw(st.integers(0, 9))
     if kind == 0:
-        return Case(look, True, results_on_disk())
+        return Case(command, True, results_on_disk())
+    run = ("run", "small.yaml", "--methods", "grid")
     if kind <= 3:
-        files, command, file = half_a_search(), ("run", "small.yaml", "--methods", "grid"), "ledger.jsonl"
+        files, command, file = half_a_search(), run, "ledger.jsonl"
     else:
         file = draw(st.sampled_from(["plan.json", "result.json", "trials.jsonl"]))
-        files, command = results_on_disk(), draw(st.sampled_from([look, ("run", "small.yaml", "--methods", "grid")]))
+        files, command = results_on_disk(), draw(st.sampled_from([command, run]))
     name = next(each for each in files if each.endswith(file))
     damaged = draw(_damage(files[name], lines=file.endswith("l"), anywhere=file != "plan.json"))
     if damaged == files[name]:
@@ -705,7 +709,8 @@ STUDY_KEYS = (
 @st.composite
 def study_files(draw: DrawFn) -> Case:
     kind = draw(st.integers(0, 4))
-    study, extra = dumped(STUDY), ()
+    study = dumped(STUDY)
+    extra: tuple[str, ...] = ()
     if kind == 0:
         extra = ("--vary", draw(st.sampled_from(BAD_VARY)))
     elif kind == 1:
