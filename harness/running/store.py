@@ -152,6 +152,19 @@ class UnitFolder:
                 raise
         self._tail = after
 
+    @contextlib.contextmanager
+    def all_at_once(self) -> Iterator[None]:
+        """The ledger is written anew inside the block and appears at its end; if that does not come, not at all."""
+        ledger, self._ledger = self._ledger, self._ledger.with_name(f".{self._ledger.name}.partial")
+        try:
+            self._ledger.unlink(missing_ok=True)
+            yield
+            with self._ledger.open("rb") as file:
+                os.fsync(file.fileno())
+            self._ledger.replace(ledger)
+        finally:
+            self._ledger = ledger
+
     def begin(self) -> str:
         """The unit's key in the checkpoint store; the ledger's first line fixes it."""
         if self.storage_key is None:

@@ -36,7 +36,7 @@ def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
     for line in (folder / "trials.jsonl").read_text().splitlines():
         trial = {key: value for key, value in json.loads(line).items() if key not in TIMED_TRIAL}
         trial["curve"] = [{k: v for k, v in point.items() if k != "device_seconds"} for point in trial["curve"]]
-        trial["epochs"] = json.loads(line)["cost"]["epochs"]
+        trial["work"] = {key: json.loads(line)["cost"][key] for key in ("epochs", "tflop", "samples", "block_passes")}
         trials.append(trial)
     return {"result": result, "trials": sorted(trials, key=lambda trial: (trial["depth"], trial["trial_id"]))}
 
