@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -146,7 +147,8 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # pydantic and pickle look a class's module up here
     try:
-        with blaming(f"method file {path} does not import"):
+        with blaming(f"method file {path} does not import"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Field name .* shadows")  # a fact with a type; `_check_facts` says it
             spec.loader.exec_module(module)
     except UserError:
         del sys.modules[module_name]
