@@ -8,6 +8,10 @@ class UserError(Exception):
     """A mistake in the input. The message names the rule, what was given and what is valid; exit code 2."""
 
 
+class MachineError(Exception):
+    """The machine failed, not the user: a full disk, a dead Ray. One sentence that says how to go on; exit code 1."""
+
+
 class TrialFailed(Exception):
     """A trial that cannot continue (a non-finite loss). It is recorded as failed, with its cost."""
 
