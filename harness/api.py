@@ -10,16 +10,16 @@ import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
 from harness.records import Unit
 from harness.running.inputs import Methods, Seeds, Settings, methods_of, options_of, seeds_of, space_of
 from harness.spaces import SearchSpace, known_spaces
+from harness.text.shown import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,8 @@ class Results:
         target = Path(path) if path else self.out / self.space / "report.html"
         html = self.html
         try:
-            write_atomically(target, html)
+            with full_disk_told(target):
+                write_atomically(target, html)
         except OSError as error:
             raise UserError(f"the report {target} cannot be written: {error.strerror}") from None
         return target
@@ -157,9 +158,9 @@ class Results:
             headline = str(error)
         shown = ["method", "seed", *(measure.key for measure in HEADLINE)]
         table = self.frame()[shown].to_html(index=False, float_format="{:.4g}".format)
-        wrong = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.went_wrong)
+        wrong = "".join(f"<li>{html_text(sentence)}</li>" for sentence in self.went_wrong)
         wrong = f"<ul>{wrong}</ul>" if wrong else ""
-        return f"<p><b>{escape(self.space)}</b>: {escape(headline)}</p>{wrong}{table}"
+        return f"<p><b>{html_text(self.space)}</b>: {html_text(headline)}</p>{wrong}{table}"
 
 
 def load_results(space: Space, out: Folder = DEFAULT_OUT, reference: str | None = None) -> Results:

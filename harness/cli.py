@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from harness import __version__, api
 from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT
+from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
+from harness.terminal.console import SafeConsole, safe
+from harness.text.shown import one_line, redacted, shown_argument
 
-console = Console(highlight=False)
-if not console.is_terminal and "COLUMNS" not in os.environ:
-    console = Console(highlight=False, width=120)  # rich would take 80, where tables wrap
+console = SafeConsole()
 
 
 def main(args: list[str] | None = None) -> None:
@@ -48,8 +48,13 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:
-    click.echo(f"error: {sentence}", err=True)
+    _say(f"error: {one_line(sentence)}", err=True)
     sys.exit(code)
+
+
+def _say(text: str, err: bool = False) -> None:
+    """A line, as it is: without a table's width, and safe to show."""
+    click.echo(safe(text), err=err)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -189,7 +194,7 @@ def study(
     planned = plan_study(wanted, out=out, debug=settings["debug"], may_exit=True, **options)
     if dry_run:
         return _print_forecast(planned)
-    outcome = planned.start(shlex.join(["harness", *settings["args"]]), _live_table, _warn)
+    outcome = planned.start(shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table, _warn)
     _stop_if(outcome.interrupted)
     if outcome.concluded:
         for judgement in outcome.concluded.judgements:
@@ -214,18 +219,18 @@ def _live_table(together: Any) -> Any:
 
 
 def _warn(warning: str) -> None:
-    click.echo(f"warning: {warning}", err=True)
+    _say(f"warning: {warning}", err=True)
 
 
 def _stop_if(interrupted: bool) -> None:
     if interrupted:
-        click.echo("stopped; finished trials and checkpoints are kept, re-run to resume", err=True)
+        _say("stopped; finished trials and checkpoints are kept, re-run to resume", err=True)
         sys.exit(130)
 
 
 def _fail_if(failures: Mapping[str, str]) -> None:
     for unit, why in failures.items():
-        click.echo(f"{unit} failed: {why}", err=True)
+        _say(f"{unit} failed: {why}", err=True)
     if failures:
         sys.exit(1)
 
@@ -236,7 +241,12 @@ def _print_view(uri: str, experiment: str, folder: Path) -> None:
     from harness.tracking.views import links
 
     server = uri if uri.startswith(("http://", "https://")) else f"http://{HOST}:{PORT}"
-    for name, link in list(links(uri, server, experiment).items())[:1]:
+    try:
+        found = links(uri, redacted(server), experiment)
+    except UserError as error:  # the run itself is well
+        _warn(str(error))
+        return
+    for name, link in list(found.items())[:1]:
         console.print(f"{name}: {link}", soft_wrap=True)
     if server != uri:
         console.print(f"(that page is there while `harness ui --out {folder}` runs)", soft_wrap=True)
@@ -260,9 +270,9 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 
     comparison = results.comparison
     if form == "json":
-        click.echo(as_json(comparison))
+        _say(as_json(comparison))
     elif form == "md":
-        click.echo(as_markdown(comparison))
+        _say(as_markdown(comparison))
     else:
         if not brief:
             console.print(details(comparison))
@@ -275,7 +285,7 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 @results_option
 def report(space_name: str, reference: str | None, out: Path) -> None:
     """Write the comparison as one HTML file. With figures, as results/SPACE/report.html."""
-    click.echo(api.report(space_name, reference, out=out))
+    _say(str(api.report(space_name, reference, out=out)))
 
 
 @commands.command()
@@ -313,7 +323,7 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
     console.print("starting MLflow's server …")
     with serving(uri, port) as address:
         for experiment in shown:
-            found = links(uri, address, experiment)
+            found = links(uri, redacted(address), experiment)
             for name, link in found.items():
                 console.print(f"{experiment} · {name}: {link}", soft_wrap=True)
             if open_browser and found:
@@ -330,10 +340,10 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
 @space_arguments
 @click.option("--method", metavar="NAME", help="Train the network of this one-shot method.")
 @click.option("--depth", type=click.IntRange(min=0), help="Train a network of this fixed depth.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True)
 @click.option("--test", is_flag=True, help="Open the test set and show its measures too.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to train with.")
+@click.option("--cpus", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads to train with.")
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Resume from this file, and keep it up to date.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def trial(
@@ -357,7 +367,7 @@ def trial(
     with epoch_bar(config.training.max_epochs, shown=console.is_terminal and not as_json) as show:
         finished = run_one(config, device=choose_device(device), show=show, **options)
     if as_json:
-        click.echo(finished.model_dump_json())
+        _say(finished.model_dump_json())
     else:
         console.print(view(finished))
     if finished.record.status == "failed":
@@ -418,13 +428,17 @@ def doctor(cluster_file: Path | None, address: str | None, storage: str | None, 
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
     else:
         from harness.cluster.doctor import doctor as examine
-        from harness.running.inputs import check_numbers
+        from harness.tracking.address import check_uri
 
         check_numbers(asked)
+        if storage is not None:
+            check_storage(storage)
+        if asked["tracking_uri"] is not None:
+            check_uri(asked["tracking_uri"])
         checks = examine(address or "auto", storage, **asked)
     for each in checks:
         mark = "ok" if each.ok else "NO" if each.fatal else "warn"
-        click.echo(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
+        _say(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
     if any(each.fatal and not each.ok for each in checks):
         sys.exit(2)
 

@@ -1,7 +1,14 @@
 """Errors that deserve a sentence instead of a traceback: the user can fix them."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+NEARLY_FULL = 1_000_000  # bytes; what fails on a disk with less than this failed because of it
 
 
 class UserError(Exception):
@@ -16,8 +23,50 @@ class TrialFailed(Exception):
     """A trial that cannot continue (a non-finite loss). It is recorded as failed, with its cost."""
 
 
+def brief(text: str, longest: int = 100) -> str:
+    """A value that somebody gave, cut where it is too long for a sentence."""
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
+
+
+def brief_repr(value: object) -> str:
+    """Any value as Python writes it; numbers of thousands of digits it refuses to write."""
+    try:
+        return brief(repr(value))
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
+
+
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     """`did you mean 'x'?` when a valid choice is close, with `prefix` before the x; else the list of choices."""
     known = sorted(choices)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {prefix + close[0]!r}?" if close else f"valid: {', '.join(known)}"
+
+
+@contextlib.contextmanager
+def full_disk_told(*places: Path | str) -> Iterator[None]:
+    """Whatever fails in here because the disk of one of the places is full ends in one sentence."""
+    try:
+        yield
+    except (UserError, MachineError):
+        raise
+    except Exception as error:
+        if full := full_place(str(error), *places):
+            free, total = (f"{size / 1e6:,.1f} MB" for size in (_disk(full).free, _disk(full).total))
+            raise MachineError(
+                f"the disk that holds {full} is full ({free} of {total} are free); free some space on it, then give "
+                "the same command again: it continues"
+            ) from error
+        raise
+
+
+def full_place(message: str, *places: Path | str) -> Path | None:
+    """The place without room that explains an error with this message; Ray and torch pass on only text, if that."""
+    local = [Path(place) for place in places if "://" not in str(place)]
+    full = next((place for place in local if _disk(place).free < NEARLY_FULL), None)
+    said = any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EDQUOT))
+    return full or (local[0] if said and local else None)
+
+
+def _disk(place: Path) -> "shutil._ntuple_diskusage":
+    return shutil.disk_usage(next(path for path in (place.absolute(), *place.absolute().parents) if path.exists()))

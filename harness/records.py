@@ -317,7 +317,7 @@ class MethodFacts(Frozen):
     colour: Annotated[str, Field(pattern="^#[0-9A-Fa-f]{6}$")] | None = None
 
 
-VERSION = 2  # of the records on disk
+VERSION = 3  # of the records on disk
 
 
 class UnitPlan(Frozen):

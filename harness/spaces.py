@@ -1,19 +1,22 @@
 """Search spaces: strict YAML in, frozen objects out. Whatever holds a `SearchSpace` need not check it again."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, brief, brief_repr, nearest
+from harness.text.files import checked_path, read_text
+from harness.text.strict_yaml import DEEPEST, parse_yaml
 
 Rule = Literal["argmax", "threshold", "expected"]
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or trials than anybody will ever have
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+Trials = Annotated[int, Field(gt=0, le=100_000)]
+Width = Annotated[int, Field(gt=0, le=100_000)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200)]  # of a folder of results too
 
 
 class Frozen(BaseModel):
@@ -29,9 +32,9 @@ class SpiralsData(Frozen):
     """Two-dimensional spirals, drawn anew for every seed."""
 
     kind: Literal["spirals"]
-    arms: Annotated[int, Field(ge=2)] = 2
-    rotation_degrees: Annotated[float, Field(ge=0)] = 720.0
-    noise: Annotated[float, Field(ge=0)] = 0.15
+    arms: Annotated[int, Field(ge=2, le=10_000)] = 2
+    rotation_degrees: Annotated[float, Field(ge=0, le=1e6)] = 720.0
+    noise: Annotated[float, Field(ge=0, le=1e6)] = 0.15
     n_train: Positive = 200
     n_val: Positive = 200
     n_test: Positive = 1800
@@ -71,7 +74,7 @@ class ImageFolderData(Frozen):
 
     kind: Literal["image_folder"]
     path: str
-    size: Positive = 32
+    size: Annotated[int, Field(gt=0, le=10_000)] = 32
     val_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.2
 
@@ -86,13 +89,13 @@ DataSettings = Annotated[
 
 class FullyConnected(Frozen):
     kind: Literal["fc"]
-    width: Positive = 20
+    width: Width = 20
 
 
 class Convolutional(Frozen):
     kind: Literal["conv"]
-    channels: Positive = 64
-    bottleneck: Positive = 32
+    channels: Width = 64
+    bottleneck: Width = 32
     head_bn: Literal["per_depth", "shared"] = "per_depth"
 
 
@@ -103,7 +106,7 @@ class DepthRange(Frozen):
     """Depths that the fixed-depth searches may train. The learnt-depth network always has `max` blocks."""
 
     min: Annotated[int, Field(ge=0)] = 0
-    max: Positive
+    max: Annotated[int, Field(gt=0, le=10_000)]
     step: Positive = 1
 
     @model_validator(mode="after")
@@ -188,8 +191,8 @@ class TrainingSettings(Frozen):
 class Budget(Frozen):
     """How many trials a search may start: full trainings, and trainings that a scheduler may stop early."""
 
-    trials: Positive
-    early_stopping_trials: Positive
+    trials: Trials
+    early_stopping_trials: Trials
 
 
 class Margins(Frozen):
@@ -201,8 +204,8 @@ class Margins(Frozen):
 
 
 class SearchSpace(Frozen):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]  # also the name of its results folder
-    description: str
+    name: Name
+    description: Annotated[str, Field(max_length=10_000)]
     data: DataSettings
     network: NetworkSettings
     depth: DepthRange
@@ -237,7 +240,7 @@ def known_spaces() -> dict[str, Path]:
 
 def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
     """Loads a path, a name in `./search_spaces` or a shipped name, in this order, with `key.path=value` overrides."""
-    path = Path(name)
+    path = checked_path(name, "a search space")
     if path.suffix not in {".yaml", ".yml"}:
         known = known_spaces()
         if name not in known:
@@ -263,7 +266,7 @@ def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
         return SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
-    except (TypeError, ValueError) as error:  # a YAML date, a set or a recursive anchor: no setting takes one
+    except (TypeError, ValueError) as error:  # a key that is no word
         raise UserError(f"{source}: {error}") from None
 
 
@@ -278,40 +281,30 @@ def _with_default_budget(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    values = _parse_yaml(text, source=str(path))
+    values = parse_yaml(read_text(path, "the settings"), source=str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of settings; got {type(values).__name__}")
     return values
 
 
-def _parse_yaml(text: str, source: str) -> Any:
-    try:
-        return yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"{source} is not valid YAML: {problem}") from None
-
-
 def _apply_override(values: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     if not separator or not key:
-        raise UserError(f"an override is written KEY.PATH=VALUE, as in training.lr=0.05; got {override!r}")
+        raise UserError(f"an override is written KEY.PATH=VALUE, as in training.lr=0.05; got {brief(override)!r}")
     *parents, last = key.split(".")
+    if len(parents) > DEEPEST:
+        raise UserError(f"--set: a key has at most {DEEPEST} parts; got {len(parents) + 1}")
     for parent in parents:
         if not isinstance(values.setdefault(parent, {}), dict):
-            raise UserError(f"--set {override}: {parent!r} is a value, not a group of settings")
+            raise UserError(f"--set {brief(override)}: {parent!r} is a value, not a group of settings")
         values = values[parent]
-    values[last] = _parse_yaml(text, source=f"the value in --set {override}")
+    values[last] = parse_yaml(text, source=f"the value in --set {brief(override)}")
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
-    """All of pydantic's complaints in one sentence: where, which rule, what was given, what is valid."""
+    """Pydantic's complaints in one sentence, at most five: where, which rule, what was given, what is valid."""
     parts = []
-    for item in error.errors():
+    for item in error.errors()[:5]:
         where, siblings = _locate(root, item["loc"])
         match item["type"]:
             case "extra_forbidden":
@@ -327,8 +320,9 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
             case "union_tag_not_found":
                 parts.append(f"{where}.kind is required")
             case _:
-                parts.append(f"{where} {item['msg'].removeprefix('Input ').lower()}; got {item['input']!r}")
-    return "; ".join(parts)
+                parts.append(f"{where} {item['msg'].removeprefix('Input ').lower()}; got {brief_repr(item['input'])}")
+    more = error.error_count() - len(parts)
+    return "; ".join(parts) + (f"; and {more} more" if more else "")
 
 
 def _locate(root: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, list[str]]:
@@ -356,19 +350,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
     kind = model.model_fields.get("kind")
     return getattr(kind.annotation, "__args__", ()) if kind else ()
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses duplicate keys and reads `1e-4` as a number."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)

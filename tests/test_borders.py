@@ -14,17 +14,18 @@ ROOT = Path(harness.__file__).parent
 CORE = ("models", "data", "training", "spaces", "records", "measures", "keys", "seeds", "statistics", "errors", "cli")
 # Which package may import which. Data flows down: no package knows one that comes later.
 MAY_IMPORT: dict[str, set[str]] = {
+    "text": set(),
     "models": set(),
-    "data": set(),
-    "cluster": set(),
-    "methods": {"models"},
-    "training": {"models", "data", "methods"},
-    "running": {"models", "data", "methods", "training", "cluster"},
-    "comparing": set(),
-    "reporting": {"comparing"},
-    "tracking": {"comparing", "running", "training", "cluster"},
-    "studies": {"models", "data", "methods", "training", "running", "comparing", "reporting", "tracking"},
-    "terminal": {"methods", "training", "running", "studies"},
+    "data": {"text"},
+    "cluster": {"text"},
+    "methods": {"models", "text"},
+    "training": {"models", "data", "methods", "text"},
+    "running": {"models", "data", "methods", "training", "cluster", "text"},
+    "comparing": {"text"},
+    "reporting": {"comparing", "text"},
+    "tracking": {"comparing", "running", "training", "cluster", "text"},
+    "studies": {"models", "data", "methods", "training", "running", "comparing", "reporting", "tracking", "text"},
+    "terminal": {"methods", "training", "running", "studies", "text"},
 }
 
 
@@ -136,6 +137,16 @@ def test_nothing_prints_but_the_command_line() -> None:
         return any(getattr(call.func, "id", None) == "print" for call in calls)
 
     assert [path for path in ROOT.rglob("*.py") if prints(path)] == []
+
+
+def test_what_leaves_the_program_is_escaped_in_one_place() -> None:
+    """Another way to escape would forget the control characters; another console would obey markup."""
+    users = {path for path in ROOT.rglob("*.py") if {"html.escape", "rich.markup"} & _imports(path)}
+    assert users == {ROOT / "text" / "shown.py"}
+    consoles = {path for path in ROOT.rglob("*.py") if "rich.console.Console" in _imports(path)}
+    assert consoles <= {ROOT / "terminal" / "console.py", ROOT / "terminal" / "live_table.py"}, "a type, and the class"
+    readers = {path for path in ROOT.rglob("*.py") if "yaml" in _packages(path)}
+    assert readers <= {ROOT / "text" / "strict_yaml.py", ROOT / "cluster" / "nodes.py"}, "nodes: by value, on a node"
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
     "unknown option": (["quickstart", "--ldm"], "--ldm"),
     "depth beyond the space": (["quickstart", "--depth", "11"], "0…10", "11"),
     "negative depth": (["quickstart", "--depth", "-1"], "-1", "x>=0"),
-    "negative seed": (["quickstart", *LDN, "--seed", "-1"], "-1", "x>=0"),
+    "negative seed": (["quickstart", *LDN, "--seed", "-1"], "-1", "0<=x"),
     "unknown device": (["quickstart", *LDN, "--device", "gpu"], "cuda", "'gpu'"),
     "unknown key": (
         ["quickstart", *LDN, *_settings("training.patienc=3")],

@@ -181,7 +181,7 @@ def _changed(**groups: Any) -> str:
         ("depth: {max: 3}\ndepth: {max: 4}\n", "'depth' is given twice"),
         ("- 1\n- 2\n", "must hold a mapping of settings; got list"),
         ("", "must hold a mapping of settings; got NoneType"),
-        ("description: 2020-01-01\n", "not JSON serializable|description"),
+        ("description: 2020-01-01\n", "data is required"),
         ("depth: &d {max: 3, more: *d}\n", "mine.yaml"),
         ("a: !!python/object:os.system {}\n", "is not valid YAML"),
     ],

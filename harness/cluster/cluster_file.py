@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cluster.checks import Check, verdict
 from harness.cluster.versions import check_pins
-from harness.errors import UserError, nearest
+from harness.errors import UserError, brief_repr, nearest
+from harness.spaces import explain
+from harness.text.files import checked_path, read_text
+from harness.text.strict_yaml import parse_yaml
 
 PLACEHOLDER = "EDIT-ME"
 EVERYWHERE = ("0.0.0.0/0", "::/0")
@@ -39,21 +42,67 @@ _PROVIDER_KEYS = {
 Config = Mapping[str, Any]
 
 
+# --- the shape of a file -------------------------------------------------------------------------------------------
+# What the checks below, and those of `versions` and `this_machine`, rely on. Ray's own schema is looser in places.
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Permission(_Shape):
+    ip_ranges: list[dict[str, Any]] | None = Field(alias="IpRanges", default=None)
+    ipv6_ranges: list[dict[str, Any]] | None = Field(alias="Ipv6Ranges", default=None)
+
+
+class _SecurityGroup(_Shape):
+    permissions: list[_Permission] | None = Field(alias="IpPermissions", default=None)
+
+
+class _Provider(_Shape):
+    region: str | None = None
+    head_ip: str | None = None
+    worker_ips: list[str] | None = None
+    security_group: _SecurityGroup | None = None
+
+
+class _NetworkInterface(_Shape):
+    groups: list[str] | None = Field(alias="Groups", default=None)
+
+
+class _NodeConfig(_Shape):
+    interfaces: list[_NetworkInterface] | None = Field(alias="NetworkInterfaces", default=None)
+    groups: list[str] | None = Field(alias="SecurityGroupIds", default=None)
+
+
+class _NodeType(_Shape):
+    node_config: _NodeConfig | None = None
+
+
+class _Docker(_Shape):
+    image: str | None = None
+    head_image: str | None = None
+    worker_image: str | None = None
+
+
+class _ClusterFile(_Shape):
+    provider: _Provider
+    docker: _Docker | None = None
+    file_mounts: dict[str, str] | None = None
+    available_node_types: dict[str, _NodeType] | None = None
+    initialization_commands: list[str] | None = None
+    setup_commands: list[str] | None = None
+    head_setup_commands: list[str] | None = None
+    worker_setup_commands: list[str] | None = None
+    head_start_ray_commands: list[str] | None = None
+    worker_start_ray_commands: list[str] | None = None
+
+
 def read_cluster_file(path: Path) -> dict[str, Any]:
-    """The YAML as a mapping with a provider this harness knows."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"a cluster file must exist: there is no {path}; start from ray_cluster.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"a cluster file must be readable text, {path} is not: {error}") from None
-    try:
-        config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise UserError(f"a cluster file must be valid YAML, {path} is not; correct {where}{problem}") from None
+    """The YAML as a mapping of the right shape, with a provider this harness knows."""
+    if not checked_path(path, "a cluster file").exists():
+        raise UserError(f"a cluster file must exist: there is no {path}; start from ray_cluster.yaml")
+    config = parse_yaml(read_text(path, "a cluster file"), f"cluster file {path}")
     if not isinstance(config, dict):
         raise UserError(
             f"a cluster file must be a mapping with `cluster_name` and `provider`, {path} is not; start from "
@@ -61,15 +110,22 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
         )
     provider = config.get("provider")
     kind = provider.get("type") if isinstance(provider, dict) else None
-    if kind not in _PROVIDER_KEYS:
-        raise UserError(f"`provider: type:` must be one of {', '.join(_PROVIDER_KEYS)}, {path} has {kind!r}")
+    if not isinstance(kind, str) or kind not in _PROVIDER_KEYS:
+        raise UserError(f"`provider: type:` must be one of {', '.join(_PROVIDER_KEYS)}, {path} has {brief_repr(kind)}")
+    try:
+        _ClusterFile.model_validate(config)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, _ClusterFile)}") from None
     return config
+
+
+# --- the checks ----------------------------------------------------------------------------------------------------
 
 
 def check_cluster_file(path: Path) -> list[Check]:
     """All offline checks of a cluster file, in the order in which a person would fix it."""
     config = read_cluster_file(path)
-    checks = [_edited(path.read_text(encoding="utf-8")), _schema(config), _provider_keys(config)]
+    checks = [_edited(read_text(path, "a cluster file")), _schema(config), _provider_keys(config)]
     if config["provider"]["type"] == "aws":
         checks += [_node_config(config), _closed(config)]
     return [
@@ -160,7 +216,7 @@ def _closed(config: Config) -> Check:
     problems = []
     for name, node in _node_types(config).items():
         settings = node.get("node_config") or {}
-        inner = [group for card in settings.get("NetworkInterfaces", []) for group in card.get("Groups", [])]
+        inner = [group for card in settings.get("NetworkInterfaces") or [] for group in card.get("Groups") or []]
         if not settings.get("SecurityGroupIds") and not inner:
             problems.append(f"{name} has no SecurityGroupIds, so Ray makes a group with port 22 open to the world")
     group = config["provider"].get("security_group")
@@ -174,8 +230,8 @@ def open_rules(permissions: list[dict[str, Any]]) -> list[str]:
     """The inbound rules that let the whole internet in, as `port 22 to 0.0.0.0/0`."""
     found = []
     for rule in permissions:
-        ranges = [entry.get("CidrIp") for entry in rule.get("IpRanges", [])]
-        ranges += [entry.get("CidrIpv6") for entry in rule.get("Ipv6Ranges", [])]
+        ranges = [entry.get("CidrIp") for entry in rule.get("IpRanges") or []]
+        ranges += [entry.get("CidrIpv6") for entry in rule.get("Ipv6Ranges") or []]
         first, last = rule.get("FromPort", -1), rule.get("ToPort", -1)
         ports = "every port" if first in (-1, None) else f"port {first}" if first == last else f"ports {first}-{last}"
         found += [f"{ports} to {cidr}" for cidr in ranges if cidr in EVERYWHERE]

@@ -1,21 +1,23 @@
 """Can a running Ray do what a run will ask of it? Every node is asked; nothing is left behind."""
 
+import base64
 import contextlib
+import http.client
 import logging
 import os
 import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from harness.cluster.checks import Check, verdict
 from harness.cluster.nodes import NodeReport, ask_nodes, autoscaler_config, share_tokens
 from harness.errors import UserError
+from harness.text.shown import redacted, without_secrets
 
 
 def doctor(
@@ -151,7 +153,7 @@ def check_storage(storage: str | None, tokens: Mapping[str, str | None], hosts: 
         return Check("storage", False, f"none given, and there are {len(set(hosts.values()))} machines", remedy)
     problems = [f"{hosts[node]}: {problem}" for node, problem in tokens.items() if problem]
     remedy = "use a bucket that all nodes may write (S3), or a folder that is mounted on all of them (NFS)"
-    return verdict("storage", problems, f"{storage}: written and read by {len(tokens)} nodes", remedy)
+    return verdict("storage", problems, f"{redacted(storage)}: written and read by {len(tokens)} nodes", remedy)
 
 
 @dataclass(frozen=True)
@@ -227,23 +229,31 @@ def check_tracking(uri: str | None, machines: int) -> Check:
     """The tracking server answers; a sqlite file works on one machine only."""
     if uri is None:
         return Check("tracking", True, "none given")
-    scheme = urlsplit(uri).scheme
+    shown, scheme = redacted(uri), uri.partition(":")[0] if ":" in uri else ""
     server = (
         "start `mlflow server --host 127.0.0.1 --port 5000` on the head and give --tracking-uri http://127.0.0.1:5000"
     )
     if scheme in ("http", "https"):
         try:
-            with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10):
-                return Check("tracking", True, f"{uri} answers")
-        except (urllib.error.URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
-            return Check("tracking", False, f"{uri} does not answer: {reason}", server, fatal=False)
+            with urllib.request.urlopen(_health(uri), timeout=10):
+                return Check("tracking", True, f"{shown} answers")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = without_secrets(str(getattr(error, "reason", error)), uri)
+            return Check("tracking", False, f"{shown} does not answer: {reason}", server, fatal=False)
     if scheme == "sqlite":
         folder = Path(uri.removeprefix("sqlite:///")).parent
         if machines > 1:
-            return Check("tracking", False, f"{uri} is a file, and there are {machines} machines", server)
-        problems = [] if folder.is_dir() else [f"there is no folder {folder} for {uri}"]
-        return verdict("tracking", problems, uri, f"mkdir -p {folder}")
+            return Check("tracking", False, f"{shown} is a file, and there are {machines} machines", server)
+        problems = [] if folder.is_dir() else [f"there is no folder {folder} for {shown}"]
+        return verdict("tracking", problems, shown, f"mkdir -p {folder}")
     if scheme in ("", "file"):
-        return Check("tracking", False, f"{uri} is a folder, which MLflow no longer writes", server)
-    return Check("tracking", True, f"{uri}: not checked")
+        return Check("tracking", False, f"{shown} is a folder, which MLflow no longer writes", server)
+    return Check("tracking", True, f"{shown}: not checked")
+
+
+def _health(uri: str) -> urllib.request.Request:
+    """The page on which a server says that it is well; a login in the address goes where servers look for it."""
+    parts = urlsplit(uri)
+    login, _, host = parts.netloc.rpartition("@")
+    headers = {"Authorization": f"Basic {base64.b64encode(unquote(login).encode()).decode()}"} if login else {}
+    return urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}/health", headers=headers)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.text.shown import redacted
+
 ANSWER_SECONDS = 90.0  # a node may have to start a worker first
 
 
@@ -96,7 +98,7 @@ def _sharing_problem(written: Any, unread: Any, storage: str) -> str | None:
     for verb, answer in (("write", written), ("read", unread)):
         if isinstance(answer, Exception):
             return f"cannot {verb}: {_first_line(answer)}"
-    return f"does not see what {len(unread)} other node(s) wrote to {storage}" if unread else None
+    return f"does not see what {len(unread)} other node(s) wrote to {redacted(storage)}" if unread else None
 
 
 def autoscaler_config() -> dict[str, Any] | None:

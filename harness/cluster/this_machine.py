@@ -95,5 +95,6 @@ def check_account(config: Mapping[str, Any]) -> list[Check]:
 
 def _groups(config: Mapping[str, Any]) -> list[str]:
     types = config.get("available_node_types") or {}
-    found = {group for node in types.values() for group in node.get("node_config", {}).get("SecurityGroupIds", [])}
+    settings = [node.get("node_config") or {} for node in types.values()]
+    found = {group for each in settings for group in each.get("SecurityGroupIds") or []}
     return sorted(group for group in found if PLACEHOLDER not in group)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster.checks import Check, verdict
+from harness.text.files import read_text
 
 _RAY_DEFAULTED = ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands")
 
@@ -42,7 +43,7 @@ def pinned_ray(constraints: Path) -> str | None:
     """Ray's version in a constraints file; None when there is no such file or line."""
     if not constraints.is_file():
         return None
-    match = re.search(r"^ray(?:\[[^\]]*\])?==(\S+)", constraints.read_text(encoding="utf-8"), re.MULTILINE)
+    match = re.search(r"^ray(?:\[[^\]]*\])?==(\S+)", read_text(constraints, "constraints"), re.MULTILINE)
     return match.group(1) if match else None
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, summary_tables
 from harness.comparing.values import Comparison
+from harness.text.shown import markdown_text
 
 _OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
@@ -82,36 +83,30 @@ def _missing(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    lines = [f"# {escaped(comparison.space)}: {escaped(comparison.reference)} against the searches", ""]
-    lines += [f"**{escaped(comparison.headline)}**", ""]
-    lines += [f"- {escaped(sentence)}" for sentence in comparison.sentences] + [""]
+    lines = [f"# {markdown_text(comparison.space)}: {markdown_text(comparison.reference)} against the searches", ""]
+    lines += [f"**{markdown_text(comparison.headline)}**", ""]
+    lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += _markdown_table(view)
     if comparison.missing:
-        lines += ["## Missing", "", f"- {escaped(_missing(comparison))}", ""]
+        lines += ["## Missing", "", f"- {markdown_text(_missing(comparison))}", ""]
     lines += ["## Fairness", ""]
-    lines += [f"- {escaped(item.rule)}: {escaped(item.detail)}" for item in comparison.fairness] or [
+    lines += [f"- {markdown_text(item.rule)}: {markdown_text(item.detail)}" for item in comparison.fairness] or [
         "- no difference between the methods' units was found"
     ]
-    lines += ["", "## Notes", "", *(f"- {escaped(note)}" for note in comparison.notes), ""]
+    lines += ["", "## Notes", "", *(f"- {markdown_text(note)}" for note in comparison.notes), ""]
     lines += ["## NAS best-practice checklist (Lindauer & Hutter)", "", "| answer | question | evidence |"]
     lines += ["| --- | --- | --- |"]
     for item in comparison.checklist:
-        lines.append(f"| {item.answer} | {escaped(item.question)} | {escaped(item.evidence)} |")
+        lines.append(f"| {item.answer} | {markdown_text(item.question)} | {markdown_text(item.evidence)} |")
     return "\n".join(lines) + "\n"
 
 
 def _markdown_table(view: TableView) -> list[str]:
-    head = "| " + " | ".join(map(escaped, view.columns)) + " |"
+    head = "| " + " | ".join(map(markdown_text, view.columns)) + " |"
     rule = "| --- |" + "".join(" --- |" if column in TEXT_COLUMNS else " ---: |" for column in view.columns[1:])
-    rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in view.rows]
-    return [f"## {escaped(view.title)}", "", head, rule, *rows, "", f"*{escaped(view.caption)}*", ""]
-
-
-def escaped(text: str) -> str:
-    """Names come from users: a pipe or a backslash must not break a table, nor an angle bracket become HTML."""
-    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-    return text.replace("*", "\\*").replace("_", "\\_")
+    rows = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in view.rows]
+    return [f"## {markdown_text(view.title)}", "", head, rule, *rows, "", f"*{markdown_text(view.caption)}*", ""]
 
 
 def as_json(comparison: Comparison) -> str:

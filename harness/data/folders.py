@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from harness.text.files import checked_path
+
 
 def cache_dir() -> Path:
     """This program's cache folder: it holds decoded image folders, and downloads unless another folder is named."""
@@ -17,6 +19,6 @@ def data_folder(data_dir: Path | None) -> Path:
 
 def own_path(path: str, data_dir: Path | None) -> Path:
     """A path from a search space: relative to the working folder, else inside the data folder."""
-    written = Path(path).expanduser()
+    written = checked_path(path, "data.path").expanduser()
     inside = data_folder(data_dir) / written
     return inside if not written.exists() and inside.exists() else written

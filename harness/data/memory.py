@@ -10,14 +10,16 @@ _CGROUP_V2 = Path("/sys/fs/cgroup")
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 
 
-def check_fits(needed: int, what: str) -> None:
+def check_fits(needed: int, what: str, remedy: str = "give fewer or smaller samples") -> None:
     available = available_bytes()
     if available is not None and needed > available:
-        raise too_large(needed, what, f"only {_gib(available)} is available")
+        raise too_large(needed, what, f"only {_gib(available)} is available", remedy)
 
 
-def too_large(needed: int, what: str, instead: str = "the system refused it") -> UserError:
-    return UserError(f"{what} would need about {_gib(needed)} of memory, but {instead}; give fewer or smaller samples")
+def too_large(
+    needed: int, what: str, instead: str = "the system refused it", remedy: str = "give fewer or smaller samples"
+) -> UserError:
+    return UserError(f"{what} would need about {_gib(needed)} of memory, but {instead}; {remedy}")
 
 
 def available_bytes() -> int | None:

@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 
+from harness.data.memory import check_fits
 from harness.data.splits import Array, LabelledSet, Pool
 from harness.seeds import numpy_generator
 from harness.spaces import SpiralsData
+
+_BYTES_PER_POINT = 100  # while they are drawn: angle, radius, two coordinates and noise in 64 bits, and the label
 
 
 def draw(settings: SpiralsData, n: int, rng: np.random.Generator) -> LabelledSet:
@@ -21,6 +24,8 @@ def draw(settings: SpiralsData, n: int, rng: np.random.Generator) -> LabelledSet
 
 def load_pool(settings: SpiralsData, seed: int) -> Pool:
     """Fresh training and validation points for the seed; the last `n_val` rows are the validation set."""
+    most = settings.n_train + settings.n_val + settings.n_test  # the test points come later; too late for a surprise
+    check_fits(most * _BYTES_PER_POINT, f"{most:,} points of spirals")
     train = draw(settings, settings.n_train, numpy_generator(seed, "data", "train"))
     val = draw(settings, settings.n_val, numpy_generator(seed, "data", "val"))
     val_rows: Array = np.arange(settings.n_train, settings.n_train + settings.n_val)

@@ -1,21 +1,23 @@
 """Search methods, found by file name: `harness/methods/<name>.py`, or a path to your own file."""
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, brief, nearest
 from harness.spaces import explain
+from harness.text.files import checked_path
+from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does not need
     from harness.methods.base import OneShotMethod, SearchMethod
@@ -55,6 +57,8 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
     """One method with its options: `name` or `path.py`, then `:option=value` as often as needed."""
     source, *options = text.split(":")
     own = source.endswith(".py")
+    if own:
+        checked_path(source, "a method file")
     method_class = _only_method_in(_load_file(Path(source)) if own else _load_known(source), source)
     if own:
         register(Path(source).stem, method_class)
@@ -65,14 +69,32 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
             raise UserError(f"a method's option is written name=value; got {option!r} in {text!r}")
         if key in values:
             raise UserError(f"option {key!r} is given twice in {text!r}")
-        try:
-            values[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UserError(f"the value of option {key!r} in {text!r} cannot be read: {value!r}") from None
+        values[key] = parse_yaml(value, f"the value of option {key!r}, {brief(value)!r},")
+    with blaming(f"method {source} does not take its options", method_class):
+        method = _validated(text, method_class, values)
+        method.model_dump(mode="json")  # they go into the plan
+    return Path(source).stem, method
+
+
+def _validated(text: str, method_class: type["SearchMethod"], values: Mapping[str, Any]) -> "SearchMethod":
     try:
-        return Path(source).stem, method_class.model_validate(values)
+        return method_class.model_validate(values)
     except ValidationError as error:
         raise UserError(f"method {text!r}: {explain(error, method_class)}") from None
+
+
+@contextlib.contextmanager
+def blaming(what: str, method_class: type["SearchMethod"] | None = None) -> Iterator[None]:
+    """What goes wrong in somebody's own method is theirs to mend: one sentence. In one of ours it is a bug of ours."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        if method_class is not None and method_class.__module__.startswith(f"{__name__}."):
+            raise
+        said = brief(" ".join(str(error).split()) or "without a word", longest=300)
+        raise UserError(f"{what}: {type(error).__name__}: {said}") from error
 
 
 def one_shot_method(name: str, options: Mapping[str, Any]) -> "OneShotMethod":
@@ -111,10 +133,11 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # pydantic and pickle look a class's module up here
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with blaming(f"method file {path} does not import"):
+            spec.loader.exec_module(module)
+    except UserError:
         del sys.modules[module_name]
-        raise UserError(f"method file {path} does not import: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
@@ -129,7 +152,8 @@ def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
     if len(found) != 1:
         names = ", ".join(sorted(each.__name__ for each in found)) or "none"
         raise UserError(f"{source} must define exactly one subclass of SearchMethod; found {names}")
-    _check_facts(found[0], source)
+    with blaming(f"{source}: facts fails", found[0]):
+        _check_facts(found[0], source)
     if inspect.isabstract(found[0]):
         raise UserError(f"{source}: {found[0].__name__} does not define {_missing(found[0])}")
     return found[0]

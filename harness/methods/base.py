@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from pydantic import ConfigDict
+
 from harness.errors import UserError
 from harness.records import MethodFacts, TrialRecord
 from harness.spaces import Budget, Frozen, PosteriorSettings, SearchSpace
@@ -78,6 +80,8 @@ class SearchMethod(Frozen, ABC):
     `select` is called once per seed, when no trial is running or waiting any more, with every trial of the search
     in the order they were suggested, failed and early-stopped ones included. It sees no test data.
     """
+
+    model_config = ConfigDict(validate_default=True)  # a default of the wrong type is a mistake like any other
 
     adaptive: ClassVar[bool] = True
     """Whether later configurations, or stops, depend on earlier results; then the order of events matters."""

@@ -59,6 +59,21 @@ def build_backbone(
             return Backbone(stem, blocks, ConvHead(c, n_classes, n_heads, settings.head_bn), n_heads)
 
 
+def parameter_count(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int) -> int:
+    """Of the backbone that `build_backbone` would build, without building it."""
+    match settings:
+        case FullyConnected(width=w):
+            stem, block, head = _linear(math.prod(sample_shape), w), _linear(w, w) + 2 * w, _linear(w, n_classes)
+        case Convolutional(channels=c, bottleneck=b):
+            stem, head = _linear(25 * sample_shape[0], c), _linear(c, c) + 2 * c + _linear(c, n_classes)
+            block = 2 * (c + b + b) + _linear(c, b) + _linear(9 * b, b) + _linear(b, c)
+    return stem + n_blocks * block + head
+
+
+def _linear(n_in: int, n_out: int) -> int:
+    return (n_in + 1) * n_out
+
+
 def _check_image(sample_shape: tuple[int, ...]) -> None:
     if len(sample_shape) != 3:
         raise UserError(

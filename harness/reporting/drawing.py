@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import matplotlib
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.comparing.numbers import plain
+from harness.text.shown import html_text, printable
 
 WIDTH_INCHES = 5.2  # of one column of the report: text stays readable when a phone shows it at full width
 PNG_DPI = 200
@@ -88,7 +88,7 @@ def draw(
         if png:
             figure.set_layout_engine("none")  # it is laid out already, which takes longer than the drawing
             figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    svg = _embeddable(raw.getvalue(), name, title, description)
+    svg = _embeddable(printable(raw.getvalue()), name, title, description)
     return Drawing(name, title, caption, description, svg, width, pixels.getvalue())
 
 
@@ -105,7 +105,7 @@ def _embeddable(svg: str, name: str, title: str, description: str) -> str:
         f'<svg {view_box.group(0) if view_box else ""} xmlns="http://www.w3.org/2000/svg" '
         f'xmlns:xlink="http://www.w3.org/1999/xlink" role="img" aria-labelledby="{name}-title {name}-desc">'
     )
-    texts = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+    texts = f'<title id="{name}-title">{html_text(title)}</title><desc id="{name}-desc">{html_text(description)}</desc>'
     return opening + texts + body.strip()
 
 

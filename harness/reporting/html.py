@@ -1,7 +1,6 @@
 """The report: one HTML file with its style and figures inside. It loads nothing and runs no script."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from harness.comparing.finished import finished_by_method
 from harness.comparing.numbers import ratio_with_ends
@@ -14,6 +13,7 @@ from harness.reporting.gallery import all_figures
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import reproduce
 from harness.statistics import Interval
+from harness.text.shown import html_text
 
 
 def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
@@ -23,8 +23,8 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
     seeds = ", ".join(map(str, comparison.seeds))
     body = [
         "<header><p class=kicker>Depth search harness</p>",
-        f"<h1>{escape(comparison.space)}: one {escape(comparison.reference)} run, or a search?</h1>",
-        f"<p class=lead>{escape(space.description)} {len(comparison.methods)} methods, seeds {seeds}.</p></header>",
+        f"<h1>{html_text(comparison.space)}: one {html_text(comparison.reference)} run, or a search?</h1>",
+        f"<p class=lead>{html_text(space.description)} {len(comparison.methods)} methods, seeds {seeds}.</p></header>",
         *_verdict(comparison),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Tables", tables([*summary_tables(comparison), *detail_tables(comparison)])),
@@ -39,7 +39,7 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison) -> list[str]:
-    parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{escape(comparison.headline)}</p>']
+    parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{html_text(comparison.headline)}</p>']
     if comparison.fairness:
         rules = ", ".join(item.rule for item in comparison.fairness)
         parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
@@ -54,7 +54,7 @@ def _verdict(comparison: Comparison) -> list[str]:
         ]
         parts += ["<div class=cards>", *cards, "</div>"]
     parts.append("<h3>Before you believe it</h3><ul class=notes>")
-    parts += [f"<li>{escape(note)}</li>" for note in comparison.notes]
+    parts += [f"<li>{html_text(note)}</li>" for note in comparison.notes]
     return [*parts, "</ul></section>"]
 
 
@@ -62,7 +62,7 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     lead = TFLOP.key if comparison.contamination.found else DEVICE_SECONDS.key
     badges = "".join(
         f'<span class="badge {BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
-        f"{escape(m.title)}: {escape(pair.verdicts[m.key].outcome)}</span>"
+        f"{html_text(m.title)}: {html_text(pair.verdicts[m.key].outcome)}</span>"
         for m in QUALITIES
         if m.key in pair.verdicts
     )
@@ -71,9 +71,9 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     colour = comparison.colours[pair.baseline]
     return (
         f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
-        f"<h3>against {escape(pair.baseline)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
-        f"<p class=badges>{badges}</p><p class=sentence>{escape(sentence)}</p>"
-        f"<p class=sentence>{escape(_at_equal_quality(comparison, pair.baseline))}</p></article>"
+        f"<h3>against {html_text(pair.baseline)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
+        f"<p class=badges>{badges}</p><p class=sentence>{html_text(sentence)}</p>"
+        f"<p class=sentence>{html_text(_at_equal_quality(comparison, pair.baseline))}</p></article>"
     )
 
 
@@ -81,10 +81,10 @@ def _big_number(found: Interval | None, what: str) -> str:
     if found is None:
         return ""
     if straddles_one(found):
-        return f"<p class=big>≈ 1×</p><p class=what>{escape(what)}: no clear difference</p>"
+        return f"<p class=big>≈ 1×</p><p class=what>{html_text(what)}: no clear difference</p>"
     factor, words = as_said(what, found)
     number, _, ends = ratio_with_ends(factor).partition(" ")
-    return f"<p class=big>{number}</p><p class=what>{escape(words)} {ends}</p>"
+    return f"<p class=big>{number}</p><p class=what>{html_text(words)} {ends}</p>"
 
 
 def _at_equal_quality(comparison: Comparison, baseline: str) -> str:
@@ -112,7 +112,7 @@ def _fairness(comparison: Comparison) -> Iterable[str]:
         return
     yield "<p>These should be equal but are not. Every verdict between methods that differ is withheld.</p><dl>"
     for item in comparison.fairness:
-        yield f"<dt>{escape(item.rule)}</dt><dd>{escape(item.detail)}</dd>"
+        yield f"<dt>{html_text(item.rule)}</dt><dd>{html_text(item.detail)}</dd>"
     yield "</dl>"
 
 
@@ -123,6 +123,6 @@ def _checklist(comparison: Comparison) -> Iterable[str]:
         mark, kind = marks[item.answer]
         yield (
             f'<li><span class="badge {kind}"><span aria-hidden="true">{mark}</span> {item.answer}</span>'
-            f"<span><strong>{escape(item.question)}</strong><br>{escape(item.evidence)}</span></li>"
+            f"<span><strong>{html_text(item.question)}</strong><br>{html_text(item.evidence)}</span></li>"
         )
     yield "</ul>"

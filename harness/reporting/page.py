@@ -1,11 +1,11 @@
 """A page that loads nothing and runs no script: its shell and the parts that the report and the studies share."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
 
 from harness.comparing.tables import TEXT_COLUMNS, TableView
 from harness.reporting.drawing import WIDTH_INCHES, Drawing
+from harness.text.shown import html_text, printable
 
 BADGES = {
     "non-inferior": "good",
@@ -19,30 +19,30 @@ BADGES = {
 
 def page(title: str, body: Iterable[str]) -> str:
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
-    return (
+    return printable(  # text in figures too
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         # An icon inside the page: without one a browser asks its server for /favicon.ico.
         '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<title>{html_text(title)}</title>\n<style>\n{style}</style>\n</head>\n"
         "<body>\n<main>\n" + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
     )
 
 
 def section(name: str, title: str, parts: Iterable[str]) -> list[str]:
-    return [f'<section id="{name}"><h2>{escape(title)}</h2>', *parts, "</section>"]
+    return [f'<section id="{name}"><h2>{html_text(title)}</h2>', *parts, "</section>"]
 
 
 def banner(title: str, text: str) -> str:
-    return f'<p class=banner role="note"><strong>{escape(title)}:</strong> {escape(text)}</p>'
+    return f'<p class=banner role="note"><strong>{html_text(title)}:</strong> {html_text(text)}</p>'
 
 
 def figures(drawings: Sequence[Drawing]) -> Iterable[str]:
     yield "<div class=figures>"
     for drawing in drawings:
         wide = " class=wide" if drawing.width > WIDTH_INCHES else ""
-        yield f'<figure id="figure-{drawing.name}"{wide}><h3>{escape(drawing.title)}</h3>{drawing.svg}'
-        yield f"<figcaption>{escape(drawing.caption)}</figcaption></figure>"
+        yield f'<figure id="figure-{drawing.name}"{wide}><h3>{html_text(drawing.title)}</h3>{drawing.svg}'
+        yield f"<figcaption>{html_text(drawing.caption)}</figcaption></figure>"
     yield "</div>"
 
 
@@ -50,15 +50,15 @@ def tables(views: Sequence[TableView]) -> Iterable[str]:
     for view in views:
         kinds = ["text" if column in TEXT_COLUMNS else "" for column in view.columns]
         names = zip(view.columns, kinds, strict=True)
-        head = "".join(f'<th scope="col" class="{kind}">{escape(column)}</th>' for column, kind in names)
-        yield f"<h3>{escape(view.title)}</h3>"
+        head = "".join(f'<th scope="col" class="{kind}">{html_text(column)}</th>' for column, kind in names)
+        yield f"<h3>{html_text(view.title)}</h3>"
         # A table may be wider than a phone: it scrolls by itself, by keyboard too.
-        yield f'<div class=scroll tabindex=0 role="region" aria-label="{escape(view.title)}"><table>'
+        yield f'<div class=scroll tabindex=0 role="region" aria-label="{html_text(view.title)}"><table>'
         yield f"<thead><tr>{head}</tr></thead><tbody>"
         for row in view.rows:
             cells = "".join(
-                f'<td class="{kind} {BADGES.get(cell.split(",")[0], "")}">{escape(cell)}</td>'
+                f'<td class="{kind} {BADGES.get(cell.split(",")[0], "")}">{html_text(cell)}</td>'
                 for cell, kind in zip(row[1:], kinds[1:], strict=True)
             )
-            yield f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-        yield f"</tbody></table></div><p class=caption>{escape(view.caption)}</p>"
+            yield f'<tr><th scope="row">{html_text(row[0])}</th>{cells}</tr>'
+        yield f"</tbody></table></div><p class=caption>{html_text(view.caption)}</p>"

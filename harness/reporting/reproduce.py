@@ -2,26 +2,26 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from harness.comparing.values import Comparison
 from harness.records import Unit
+from harness.text.shown import html_text
 
 
 def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
     space = units[0].plan.space
     commands = "\n".join(commands_of(units, comparison.reference))
-    yield f"<pre><code>{escape(commands)}</code></pre>"
+    yield f"<pre><code>{html_text(commands)}</code></pre>"
     yield (
-        f"<p>The space as it ran, overrides included: save it as <code>{escape(space.name)}.yaml</code> "
+        f"<p>The space as it ran, overrides included: save it as <code>{html_text(space.name)}.yaml</code> "
         "(JSON is YAML) and give the file instead of the name where yours differs.</p>"
-        f"<details><summary>{escape(space.name)}.yaml</summary>"
-        f"<pre><code>{escape(space.model_dump_json(indent=2))}</code></pre></details>"
+        f"<details><summary>{html_text(space.name)}.yaml</summary>"
+        f"<pre><code>{html_text(space.model_dump_json(indent=2))}</code></pre></details>"
     )
     yield "<h3>Made with</h3><dl>"
     for name, values in made_with(units).items():
-        yield f"<dt>{escape(name)}</dt><dd>{escape(', '.join(values))}</dd>"
+        yield f"<dt>{html_text(name)}</dt><dd>{html_text(', '.join(values))}</dd>"
     yield "</dl><details><summary>Hashes of every unit</summary><div class=scroll tabindex=0><table><thead><tr>"
     yield "".join(f'<th scope="col">{name}</th>' for name in ("unit", "plan", "train and validation", "test", "status"))
     yield "</tr></thead><tbody>"
@@ -32,8 +32,8 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
             unit.result.final.split_hash if unit.result else "–",
             unit.result.status if unit.result else "unfinished",
         )
-        name = escape(f"{unit.plan.method} seed {unit.plan.seed}")
-        yield f'<tr><th scope="row">{name}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        name = html_text(f"{unit.plan.method} seed {unit.plan.seed}")
+        yield f'<tr><th scope="row">{name}</th>' + "".join(f"<td>{html_text(cell)}</td>" for cell in cells) + "</tr>"
     yield "</tbody></table></div></details>"
 
 

@@ -18,6 +18,7 @@ from harness.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.result import proposals
 from harness.running.runner import RunOptions, make_unit
+from harness.running.search import plan_of
 from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
 
@@ -40,8 +41,8 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
     """Every rule in turn. A rule that cannot be tried because the method raises is a rule that it does not keep."""
     space = _with_few_reports(space)
     rules: list[tuple[str, Callable[[], str]]] = [
-        ("plan is quick and starts no Ray", lambda: _plan_is_quick(method, space)),
-        ("it pickles", lambda: _pickles(method, space)),
+        ("plan is quick and starts no Ray", lambda: _plan_is_quick(name, method, space)),
+        ("it pickles", lambda: _pickles(name, method, space)),
         ("every configuration lies in the space", lambda: _inside_the_space(name, method, space)),
         ("no more trials than planned", lambda: _no_more_than_planned(name, method, space)),
         ("same seed, same configurations", lambda: _same_configurations(name, method, space)),
@@ -62,7 +63,7 @@ def _try(rule: str, test: Callable[[], str]) -> RuleCheck:
         return RuleCheck(rule, True, test())
     except (_NotKept, UserError) as error:
         return RuleCheck(rule, False, str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return RuleCheck(rule, False, f"the method raised {type(error).__name__}: {error}")
 
 
@@ -74,12 +75,12 @@ def _require(kept: bool, otherwise: str) -> None:
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 
-def _plan_is_quick(method: SearchMethod, space: SearchSpace) -> str:
+def _plan_is_quick(name: str, method: SearchMethod, space: SearchSpace) -> str:
     had_ray = ray.is_initialized()
     seconds = []
     for _ in range(5):
         began = time.perf_counter()
-        method.plan(space, space.budget, SEED)
+        plan_of(name, method, space, SEED)
         seconds.append(time.perf_counter() - began)
         _require(ray.is_initialized() == had_ray, "plan started Ray")
     median = statistics.median(seconds)
@@ -87,10 +88,10 @@ def _plan_is_quick(method: SearchMethod, space: SearchSpace) -> str:
     return f"{1000 * median:.1f} ms"
 
 
-def _pickles(method: SearchMethod, space: SearchSpace) -> str:
+def _pickles(name: str, method: SearchMethod, space: SearchSpace) -> str:
     copy = cloudpickle.loads(cloudpickle.dumps(method))
     _require(copy == method, "a copy through pickle is not equal")
-    planned = [each.plan(space, space.budget, SEED).n_trials for each in (method, copy)]
+    planned = [plan_of(name, each, space, SEED).n_trials for each in (method, copy)]
     _require(planned[0] == planned[1], f"a copy through pickle plans {planned[1]} trials instead of {planned[0]}")
     return "equal after a round trip"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Forecast:
     on_gpus = units[0].plan.gpus_per_trial > 0
     device = torch.device("cuda" if on_gpus and torch.cuda.is_available() else "cpu")
     timings = _Timings(device, data_dir)
-    with _threads(max(1, int(units[0].plan.cpus_per_trial))):
+    with _threads(max(1, min(int(units[0].plan.cpus_per_trial), os.cpu_count() or 1))):
         methods = tuple(_forecast(group, timings) for group in groups.values())
         timed_on = environment(device)
     on_cpu = device.type == "cpu"

@@ -1,18 +1,22 @@
 """What a person asks of a run: settings, methods, seeds, options. The command line and Python share these checks."""
 
+import itertools
 import json
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, brief_repr, nearest
 from harness.methods import parse_methods
 from harness.spaces import SearchSpace, load_space, with_overrides
+from harness.text.files import checked_path
+from harness.text.shown import redacted
 
 if TYPE_CHECKING:  # importing them imports Ray
     from harness.methods.base import SearchMethod
@@ -24,6 +28,10 @@ Seeds = int | str | Iterable[int]
 
 _COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
 _AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
+_MOST = 10**9  # of any of them: more than there is
+_MOST_SEEDS = 10_000
+LARGEST_SEED = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use
+STORAGES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # that pyarrow writes to
 
 
 def space_of(
@@ -43,7 +51,10 @@ def space_of(
 
 def _overrides(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
-        return [f"{key}={json.dumps(value, default=_plain)}" for key, value in settings.items()]  # JSON is YAML
+        try:
+            return [f"{key}={json.dumps(value, default=_plain)}" for key, value in settings.items()]  # JSON is YAML
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"settings must be numbers, words, lists and mappings: {error}") from None
     listed = [settings] if isinstance(settings, str) else list(settings) if isinstance(settings, Iterable) else [None]
     if not all(isinstance(item, str) for item in listed):
         raise UserError(f'settings are given as {{"training.lr": 0.05}} or ["training.lr=0.05"]; got {settings!r}')
@@ -70,11 +81,13 @@ def seeds_of(given: Seeds) -> list[int]:
     except (ValueError, TypeError):
         seeds = []
     if not seeds:
-        raise UserError(f"seeds are whole numbers, as 0,1,2 or 0-19, and at least one; got {given!r}")
+        raise UserError(f"seeds are whole numbers, as 0,1,2 or 0-19, and at least one; got {brief_repr(given)}")
     if min(seeds) < 0:
-        raise UserError(f"seeds must not be negative; got {min(seeds)}")
-    for seed in seeds:
-        if seeds.count(seed) > 1:
+        raise UserError(f"seeds must not be negative; got {brief_repr(min(seeds))}")
+    if max(seeds) > LARGEST_SEED:
+        raise UserError(f"seeds must be at most {LARGEST_SEED:,}; got {brief_repr(max(seeds))}")
+    for seed, count in Counter(seeds).items():
+        if count > 1:
             raise UserError(f"seed {seed} is given twice")
     return seeds
 
@@ -83,13 +96,19 @@ def _parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
-        seeds += range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)]
-    return seeds
+        seeds += _few(range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)])
+    return _few(seeds)
 
 
 def _whole_numbers(given: int | Iterable[int]) -> list[int]:
-    numbers = list(given) if isinstance(given, Iterable) else [given]
-    return [operator.index(number) for number in numbers]  # NumPy's integers too
+    numbers = itertools.islice(given, _MOST_SEEDS + 1) if isinstance(given, Iterable) else [given]
+    return _few([operator.index(number) for number in numbers])  # NumPy's integers too
+
+
+def _few(seeds: Sequence[int]) -> list[int]:
+    if seeds and len(seeds[: _MOST_SEEDS + 1]) > _MOST_SEEDS:  # the length of a range may be beyond any machine's
+        raise UserError(f"at most {_MOST_SEEDS:,} seeds are run at a time; there are more")
+    return list(seeds)
 
 
 def options_of(**given: Any) -> "RunOptions":
@@ -101,10 +120,23 @@ def options_of(**given: Any) -> "RunOptions":
         if name not in names:
             raise UserError(f"unknown option {name!r} ({nearest(name, names)})")
     check_numbers(given)
+    if given.get("storage") is not None:
+        check_storage(given["storage"])
     if "out" in given and not isinstance(given["out"], str | Path):
         raise UserError(f"out must be a folder; got {given['out']!r}")
-    folders = {name: Path(given[name]) for name in ("out", "data_dir") if given.get(name) is not None}
+    folders = {name: checked_path(given[name], name) for name in ("out", "data_dir") if given.get(name) is not None}
     return RunOptions(**{**given, **folders})
+
+
+def check_storage(storage: Any) -> None:
+    """Raises UserError unless it is a folder, or an address of a kind that checkpoints can be written to."""
+    scheme, separator, rest = str(storage).partition("://")
+    if not isinstance(storage, str | Path) or not str(storage) or (separator and (scheme not in STORAGES or not rest)):
+        raise UserError(
+            f"storage must be a folder or an address ({', '.join(f'{each}://…' for each in STORAGES)}); "
+            f"got {redacted(str(storage))!r}"
+        )
+    checked_path(rest if separator else str(storage), "storage")
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
@@ -112,8 +144,14 @@ def check_numbers(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is None:
             continue
-        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if name in _COUNTS and not (number and isinstance(value, Integral) and int(value) >= _COUNTS[name]):
-            raise UserError(f"{name} must be a whole number, at least {_COUNTS[name]}; got {value!r}")
-        if name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
-            raise UserError(f"{name} must be a number {_AMOUNTS[name]}; got {value!r}")
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        number = whole or (isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value))
+        if name in _COUNTS and not (whole and value >= _COUNTS[name]):
+            rule = f"a whole number, at least {_COUNTS[name]}"
+        elif name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
+            rule = f"a number {_AMOUNTS[name]}"
+        elif name in {*_COUNTS, *_AMOUNTS} and value > _MOST:
+            rule = f"at most {_MOST:,}"
+        else:
+            continue
+        raise UserError(f"{name} must be {rule}; got {brief_repr(value)}")

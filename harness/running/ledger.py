@@ -128,8 +128,8 @@ class AttemptLog:
     resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died before reporting
 
     @property
-    def held_seconds(self) -> float:
-        """From the moment a worker that was ready was handed the trial to its end."""
+    def seen_seconds(self) -> float:
+        """From the moment a worker that was ready was handed the trial to its end, as the driver saw it."""
         ended_at = self.last_seen if self.ended_at is None else self.ended_at
         return max(0.0, ended_at - self.started_at - self.worker_start[1])
 
@@ -217,32 +217,51 @@ class TrialLog:
         return {"training_iteration": len(self.curve)} | (seen_by_search(self.progress) if self.progress else {})
 
     def held_seconds(self) -> float:
-        return sum(attempt.held_seconds for attempt in self.attempts)
+        return sum(attempt.held_seconds for attempt in self.attempt_records())
 
     def attempt_records(self) -> tuple[Attempt, ...]:
+        """An attempt was held for as long as the driver saw it, and no less than the work it left behind took.
+
+        A killed driver sees less: the worker went on and wrote a checkpoint that nobody reported.
+        """
         records = []
-        for number, attempt in enumerate(self.attempts):
-            after = (later.resumed_from for later in self.attempts[number + 1 :] if later.resumed_from)
-            following = next(after, None)  # what the next one found in its checkpoint: that much was kept
-            if attempt.resumed_from is None:
-                lost = attempt.held_seconds
-            elif following:
-                kept = max(0.0, following.held_seconds - attempt.resumed_from.held_seconds)
-                lost = max(0.0, attempt.held_seconds - kept)
-            else:
-                lost = 0.0
+        last = len(self.attempts) - 1
+        for number, (attempt, kept) in enumerate(zip(self.attempts, self._kept_seconds(), strict=True)):
+            held = max(attempt.seen_seconds, kept)
+            came_to_nothing = number < last or attempt.resumed_from is None
             records.append(
                 Attempt(
                     host=attempt.host,
                     resumed_from_epoch=attempt.resumed_from.epochs if attempt.resumed_from else 0,
-                    held_seconds=attempt.held_seconds,
-                    lost_seconds=lost,
+                    held_seconds=held,
+                    lost_seconds=held - kept if came_to_nothing else 0.0,
                     worker_start_seconds=sum(attempt.worker_start),
                     ended=attempt.ended,  # type: ignore[arg-type]  # checked by the record
                     tail_unknown=attempt.ended == "interrupted",
                 )
             )
         return tuple(records)
+
+    def _kept_seconds(self) -> list[float]:
+        """The seconds of each attempt whose work the trial's outcome rests on; they sum to `work.held_seconds`.
+
+        An attempt's work was kept as far as every later one found it in the checkpoint that it resumed from. Of one
+        that died before it reported, it is not known what it found: it gets what those before it cannot have done.
+        """
+        kept = [0.0] * len(self.attempts)
+        reached, undecided = self.work.held_seconds, len(self.attempts)  # by the attempts before `undecided`
+        for number in reversed(range(len(self.attempts))):
+            found = self.attempts[number].resumed_from
+            if found is None and number > 0:
+                continue
+            begun_with = found.held_seconds if found else 0.0
+            rest = max(0.0, reached - begun_with)
+            for each in range(number, undecided):
+                is_last = each == undecided - 1
+                kept[each] = rest if is_last else min(rest, self.attempts[each].seen_seconds)
+                rest -= kept[each]
+            reached, undecided = min(reached, begun_with), number
+        return kept
 
     def cost(self, devices: float) -> Cost:
         """Held time as the driver saw it; phases as the worker measured them; what is left is lost or other."""

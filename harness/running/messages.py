@@ -74,6 +74,7 @@ class Facts(Frozen):
     n_train: Count
     n_val: Count
     environment: Environment
+    warning: str = ""  # to be shown once
 
 
 class Report(Frozen):

@@ -199,9 +199,9 @@ def _watched(folder: Path, may_exit: bool) -> Iterator[None]:
 
 def _dead_processes() -> list[str]:
     """Names of Ray's processes that this process has started and that have ended."""
-    node = ray._private.worker._global_node
-    started = node.all_processes.items() if node else ()
-    return [name for name, each in started if any(info.process.poll() is not None for info in each)]
+    node: Any = ray._private.worker._global_node
+    started: dict[str, list[Any]] = node.all_processes if node else {}
+    return [name for name, each in started.items() if any(info.process.poll() is not None for info in each)]
 
 
 def _says(dead: list[str]) -> str:

@@ -18,19 +18,20 @@ from ray import tune
 from harness.cluster.doctor import check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
-from harness.errors import UserError
+from harness.errors import UserError, full_disk_told
 from harness.methods import known_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key
 from harness.running.ray_session import ray_session
+from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.store import UnitFolder, only_writer, write_atomically
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
-from harness.training.networks import build_network
+from harness.training.networks import build_network, check_network_fits
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ def make_unit(
 ) -> RunningUnit:
     """Where a run calls a method's `plan`: once for each seed."""
     space.training.check_device(options.gpus_per_trial > 0)
-    search_plan = method.plan(space, space.budget, seed)
-    if search_plan.n_trials < 1:
-        raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    search_plan = plan_of(name, method, space, seed)
     plan = UnitPlan(
         space=space,
         method=name,
@@ -109,6 +108,7 @@ def run_units(
 ) -> RunOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
     _check_writable(options.out)
+    CheckpointStore(checkpoint_root(options)).check_writable()
     if not options.fresh:
         for unit in units:
             unit.folder.check(unit.plan)
@@ -129,7 +129,11 @@ def run_units(
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 
-        with _quiet_ray(options.debug), ray_session(options.address, options.debug, options.may_exit) as folder:
+        with (
+            full_disk_told(options.out, storage, tempfile.gettempdir()),
+            _quiet_ray(options.debug),
+            ray_session(options.address, options.debug, options.may_exit) as folder,
+        ):
             capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
@@ -187,7 +191,7 @@ def _fit(
                     name="harness",
                     storage_path=str(folder / "tune"),
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[SharedCallback(together, refresh)],
+                    callbacks=[SharedCallback(together, refresh, storage)],
                     verbose=2 if options.debug else 0,
                     progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
                 ),
@@ -223,6 +227,7 @@ def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str
             checked[key] = load_training_data(space.data, seed, pools[key])
         data = checked[key]
         build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
+        check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
     return pools
 
 

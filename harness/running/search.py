@@ -5,6 +5,8 @@ things in the same order, so they cannot disagree about what a method would have
 """
 
 import copy
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
@@ -13,7 +15,10 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
 
-from harness.methods.base import METRIC, MODE, SearchPlan
+from harness.errors import UserError, brief
+from harness.methods import blaming
+from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.spaces import SearchSpace
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
@@ -29,6 +34,30 @@ class _NoController:
 
 
 _NO_CONTROLLER: Any = _NoController()
+
+
+def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> SearchPlan:
+    """What a method plans for a seed, checked: a plan is made by whoever wrote the method."""
+    with blaming(f"method {name}: plan(space, budget, seed) fails", type(method)):
+        plan: Any = method.plan(space, space.budget, seed)
+        if inspect.iscoroutine(plan):
+            plan.close()
+            raise UserError(f"method {name}: plan must be an ordinary function, not async")
+        if not isinstance(plan, SearchPlan):
+            raise UserError(f"method {name}: plan must return a SearchPlan; got {type(plan).__name__}")
+        kinds: dict[str, tuple[Any, ...]] = {
+            "param_space": (Mapping,),
+            "search_alg": (Searcher, SearchAlgorithm),
+            "scheduler": (TrialScheduler, type(None)),
+            "num_samples": (int,),
+        }
+        for field, wanted in kinds.items():
+            if not isinstance(value := getattr(plan, field), wanted):
+                names = " or ".join(kind.__name__ for kind in wanted).replace("NoneType", "None")
+                raise UserError(f"method {name}: {field} of its plan must be a {names}; got {brief(repr(value))}")
+        if plan.n_trials < 1:
+            raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
+    return plan
 
 
 class Search:

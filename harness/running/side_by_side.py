@@ -4,6 +4,8 @@ Tune sees one search algorithm, one scheduler and one callback; each hands what 
 the trial belongs to. Every unit sees only its own trials, as if it were alone.
 """
 
+import errno
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,8 +17,11 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
+from harness.errors import full_place
 from harness.running.messages import Report, received_report
 from harness.running.unit import RunningUnit
+
+SILENCE_SECONDS = 60.0  # after which a run says what it waits for
 
 
 class StopAsked(Exception):
@@ -47,6 +52,7 @@ class SideBySide:
         self._unit_of: dict[str, RunningUnit] = {}
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
+        self.heard_at = time.monotonic()  # when something happened last
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
@@ -71,27 +77,49 @@ class SideBySide:
             if trial:
                 self._unit_of[trial.trial_id] = unit
                 self.turn[trial.trial_id] = len(self.turn)
+                self.heard_at = time.monotonic()
                 return trial
         return None
 
+    def _hear_of(self, trial_id: str) -> RunningUnit:
+        self.heard_at = time.monotonic()
+        return self._unit_of[trial_id]
+
+    def waits_for(self) -> str | None:
+        """What is waited for, by name, when nothing has happened for a while: what hangs is among it."""
+        silent = time.monotonic() - self.heard_at
+        if silent < SILENCE_SECONDS or all(unit.is_over for unit in self.units):
+            return None
+        live = [(unit, trial_id, name) for unit in self.units for trial_id, name in unit.live.items()]
+        reports = [
+            f"{unit.key} {name} to report{f' from {host}' if (host := unit.host_of(name)) else ''}"
+            for unit, trial_id, name in live
+            if trial_id in self.running
+        ]
+        workers = [f"a worker for {unit.key} {name}" for unit, trial_id, name in live if trial_id not in self.running]
+        proposals = [f"{unit.key} to propose a trial" for unit in self.units if not unit.is_over and not unit.live]
+        waited = reports + workers or proposals
+        more = f", and {len(waited) - 4} more" if len(waited) > 4 else ""
+        return f"nothing happened for {silent:.0f} s: waiting for {', '.join(waited[:4])}{more}"
+
     def on_start(self, trial_id: str) -> None:
         self.running.add(trial_id)
-        self.unit_of(trial_id).on_start(trial_id, len(self.running))
+        self._hear_of(trial_id).on_start(trial_id, len(self.running))
 
     def on_report(self, trial_id: str, report: Report) -> str:
-        return self.unit_of(trial_id).on_report(trial_id, report, len(self.running))
+        return self._hear_of(trial_id).on_report(trial_id, report, len(self.running))
 
     def on_death(self, trial_id: str) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_death(trial_id)
+        self._hear_of(trial_id).on_death(trial_id)
 
     def on_complete(self, trial_id: str) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_complete(trial_id)
+        self._hear_of(trial_id).on_complete(trial_id)
 
     def on_error(self, trial_id: str, error: str | None) -> None:
         self.running.discard(trial_id)
-        self.unit_of(trial_id).on_error(trial_id, error)
+        self._hear_of(trial_id).on_error(trial_id, error)
 
     def _settle(self) -> None:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""
@@ -181,9 +209,10 @@ def _has_worker(tune_controller: Any, trial: Trial) -> bool:
 class SharedCallback(_NotRestored, Callback):
     """Tells units when their trials start and end, and keeps the display up to date."""
 
-    def __init__(self, together: SideBySide, refresh: Callable[[], None]) -> None:
+    def __init__(self, together: SideBySide, refresh: Callable[[], None], storage: str) -> None:
         self.together = together
         self._refresh = refresh
+        self._storage = storage  # of checkpoints
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -198,6 +227,8 @@ class SharedCallback(_NotRestored, Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
+        if full_place(error or "", self._storage):  # not the trial's fault: the same command continues it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._storage)
         self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:

@@ -8,16 +8,20 @@
         model.pt       the chosen network: weights and the settings to build it
 
 Files other than the ledger appear whole or not at all (temporary file, fsync, rename). A crash can tear the ledger's
-last line only; the reader leaves a torn line out.
+last line only; the reader leaves a torn line out. Every line of the ledger carries its number and a checksum of itself
+and of all lines before it; a result carries one of itself and of its trials. So a change by anybody else is noticed.
 """
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +65,25 @@ def only_writer(folders: Iterable[Path]) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class _Tail:
+    """A ledger up to some line: bytes, lines, and the checksum that the next line's builds on."""
+
+    size: int
+    lines: int
+    checksum: str
+
+    def followed_by(self, event: str) -> "tuple[bytes, _Tail]":
+        """The next line as it is written, and the tail then: checksum = SHA-256(checksum before, event)."""
+        checksum, number = _checksum(self.checksum, event), self.lines + 1
+        line = f'{event[:-1]},"n":{number},"checksum":"{checksum}"}}\n'.encode()
+        return line, _Tail(self.size + len(line), number, checksum)
+
+
+def _checksum(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
 class UnitFolder:
     """One method × seed on disk."""
 
@@ -68,12 +91,14 @@ class UnitFolder:
         self._name = f"{space}/{method}/seed-{seed}"
         self.path = out / self._name
         self._ledger = self.path / "ledger.jsonl"
+        self._no_line = _Tail(0, 0, self._name)  # the ledger of another unit does not pass for this one's
+        self._tail: _Tail | None = None  # of what this object wrote last
 
     # --- plan ------------------------------------------------------------------------------------------------------
 
     def read_plan(self) -> UnitPlan | None:
         path = self.path / "plan.json"
-        return _read_model(path, UnitPlan, upgraded_plan) if path.exists() else None
+        return _parsed(path, self._text("plan.json"), UnitPlan, upgraded_plan) if path.exists() else None
 
     def check(self, plan: UnitPlan) -> None:
         """Refuses a folder that was made from other settings. Writes nothing."""
@@ -106,12 +131,23 @@ class UnitFolder:
     # --- ledger ----------------------------------------------------------------------------------------------------
 
     def append(self, event: Event) -> None:
-        """Adds one line to the ledger. The end of a trial is forced to disk, the rest may wait for the system."""
-        with self._ledger.open("a", encoding="utf-8") as file:
-            file.write(event.model_dump_json() + "\n")
-            file.flush()
-            if isinstance(event, Ended | Chosen):
-                os.fsync(file.fileno())
+        """Adds one line to the ledger. The end of a trial is forced to disk, the rest may wait for the system.
+
+        A write that fails half-way, on a full disk say, is taken back: the next line stands by itself.
+        """
+        before = self._mended_tail()
+        line, after = before.followed_by(event.model_dump_json())
+        with self._ledger.open("ab", buffering=0) as file:
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                if isinstance(event, Ended | Chosen):
+                    os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before.size)
+                raise
+        self._tail = after
 
     def begin(self) -> str:
         """The unit's key in the checkpoint store; the ledger's first line fixes it."""
@@ -127,27 +163,40 @@ class UnitFolder:
         return f"{self._name}/{begun}" if begun else None
 
     def events(self) -> Iterator[Event]:
+        """What happened, in order. A line without its end was torn by a crash: it did not happen."""
+        return (event for event, _ in self._checked())
+
+    def _checked(self) -> Iterator[tuple[Event, "_Tail"]]:
+        """Every event with the ledger's tail after it; an error at the first line that is not as it was written."""
         if not self._ledger.exists():
             return
-        with self._ledger.open(encoding="utf-8", errors="replace") as file:  # a tear may be inside a character
-            for number, line in enumerate(file, start=1):
+        tail = self._no_line
+        with self._ledger.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
                 try:
-                    yield parse_event(line)
-                except ValidationError as error:
-                    if error.errors()[0]["type"] == "json_invalid":
-                        continue  # torn by a crash; the next run begins on a new line
+                    body = line.rpartition(b',"n":')[0].decode() + "}"
+                    written, tail = tail.followed_by(body)
+                    event = parse_event(body) if written == line else None
+                except (UnicodeDecodeError, ValidationError):
+                    event = None
+                if event is None:
                     raise UserError(
-                        f"{self._ledger} line {number} is damaged, or was written by another version; use --fresh to "
-                        "move the search aside and start over"
-                    ) from None
+                        f"{self._ledger} line {tail.lines} is damaged: it is not what was written there, or lines "
+                        "before it are gone; use --fresh to move the search aside and start over"
+                    )
+                yield event, tail
 
-    def mend(self) -> None:
-        """Ends a line that a crash tore, so that the next one stands by itself."""
-        if self._ledger.exists() and self._ledger.stat().st_size:
-            with self._ledger.open("rb+") as file:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
+    def _mended_tail(self) -> "_Tail":
+        """Where the next line goes. What a crash tore is cut off."""
+        size = self._ledger.stat().st_size if self._ledger.exists() else 0
+        if self._tail is None or self._tail.size != size:
+            tail = [self._no_line, *(tail for _, tail in self._checked())][-1]
+            if tail.size != size:
+                os.truncate(self._ledger, tail.size)
+            self._tail = tail
+        return self._tail
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -161,20 +210,60 @@ class UnitFolder:
 
     def complete(self, trials: tuple[TrialRecord, ...], result: SearchResult) -> None:
         """Writes the trials first and the result last: whoever sees a result sees its trials."""
-        write_atomically(self.path / "trials.jsonl", "".join(trial.model_dump_json() + "\n" for trial in trials))
-        write_atomically(self.path / "result.json", result.model_dump_json(indent=1))
+        lines = "".join(trial.model_dump_json() + "\n" for trial in trials)
+        write_atomically(self.path / "trials.jsonl", lines)
+        write_atomically(self.path / "result.json", _sealed(result.model_dump_json(indent=1), lines))
 
     def read(self) -> Unit:
-        """The unit as it stands on disk; an unfinished one has no result and no trials."""
+        """The unit as it stands on disk; an unfinished one has no result and no trials.
+
+        Its files must be this unit's, and belong together: a foreign or a changed one is refused.
+        """
         plan = self.read_plan()
         if plan is None:
-            raise UserError(f"{self.path} holds no plan.json")
+            raise self._damaged("plan.json", "it is not there")
+        self._check_names("plan.json", plan.space.name, plan.method, plan.seed)
         if not self.is_complete:
             return Unit(plan=plan, trials=(), result=None)
-        result = _read_model(self.path / "result.json", SearchResult)
-        lines = (self.path / "trials.jsonl").read_text(encoding="utf-8").splitlines()
-        trials = tuple(TrialRecord.model_validate_json(line) for line in lines)
+        text, sealed = self._text("result.json"), plan.version >= _SEALED_SINCE
+        body = _SEAL.sub("\n}", text) if sealed else text
+        result = _parsed(self.path / "result.json", body, SearchResult)
+        self._check_names("result.json", result.space, result.method, result.seed)
+        if result.plan_hash != plan.hash:
+            raise self._damaged("result.json", "it is the result of other settings than plan.json has")
+        lines = self._text("trials.jsonl")
+        trials = tuple(_parsed(self.path / "trials.jsonl", line, TrialRecord) for line in lines.splitlines())
+        if len(trials) != result.trials:
+            raise self._damaged("trials.jsonl", f"it has {len(trials)} trials, result.json says {result.trials}")
+        if sealed and text != _sealed(body, lines):
+            raise self._damaged("result.json or trials.jsonl", "they are not as they were written")
         return Unit(plan=plan, trials=trials, result=result)
+
+    def _text(self, file: str) -> str:
+        try:
+            return (self.path / file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._damaged(file, f"it cannot be read ({type(error).__name__})") from None
+
+    def _check_names(self, file: str, *names: str | int) -> None:
+        found = "{}/{}/seed-{}".format(*names)
+        if found != self._name:
+            raise self._damaged(file, f"it belongs to {found}")
+
+    def _damaged(self, file: str, why: str) -> UserError:
+        return UserError(
+            f"{self.path}/{file} is damaged: {why}; put the right file back, move the folder away to search again, or "
+            "use --fresh"
+        )
+
+
+_SEALED_SINCE = 3  # version of the records
+_SEAL = re.compile(r',\n "checksum": "[0-9a-f]{16}"\n\}\Z')
+
+
+def _sealed(result: str, trials: str) -> str:
+    """The result with a checksum of itself and its trials as the last key."""
+    return result.removesuffix("\n}") + f',\n "checksum": "{_checksum(result, trials)}"\n}}'
 
 
 def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[Unit], list[str]]:
@@ -191,7 +280,7 @@ def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[
         try:
             method, seed = folder.parent.name, int(folder.name.removeprefix("seed-"))
             units.append(in_memory.get((method, seed)) or UnitFolder(out, space, method, seed).read())
-        except (UserError, ValidationError, ValueError, OSError) as error:
+        except (UserError, ValueError, OSError) as error:
             problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
     return sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)), problems
 
@@ -219,12 +308,11 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read_model(
-    path: Path, model: type[Model], upgraded: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+def _parsed(
+    path: Path, text: str, model: type[Model], upgraded: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 ) -> Model:
     try:
-        text = path.read_text(encoding="utf-8")
         return model.model_validate_json(json.dumps(upgraded(json.loads(text))) if upgraded else text)
-    except (ValidationError, json.JSONDecodeError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         faults = f"{error.error_count()} invalid fields" if isinstance(error, ValidationError) else "no JSON object"
         raise UserError(f"{path} is damaged, or was written by another version: {faults}") from None

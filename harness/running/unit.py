@@ -69,7 +69,6 @@ class RunningUnit:
     def prepare(self, experiment: Experiment) -> None:
         """Gives the search Tune's experiment, then continues from the ledger, if there is one."""
         self._experiment = experiment
-        self.folder.mend()
         self.storage_key = self.folder.begin()
         self.search = Search(self._search_plan, experiment)
         for event in self.folder.events():
@@ -330,6 +329,11 @@ class RunningUnit:
     def is_ready(self) -> bool:
         """The final evaluation is in, the result not yet written."""
         return not self.is_over and self._ended("final") and not self.live
+
+    def host_of(self, name: str) -> str:
+        """Where a trial runs; empty before it has said so."""
+        attempts = self.logs[name].attempts
+        return attempts[-1].host if attempts else ""
 
     def search_logs(self) -> list[TrialLog]:
         return search_trials(self.logs)

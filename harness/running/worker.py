@@ -146,7 +146,12 @@ class _Worker:
         from harness.training.environment import environment
         from harness.training.train import cost_in_checkpoint, run_trial
 
-        before = cost_in_checkpoint(resume_from, config, self.device) if resume_from else None
+        before, warning = None, ""
+        if resume_from:
+            try:
+                before = cost_in_checkpoint(resume_from, config, self.device)
+            except UserError as error:  # it counts as absent, and the next one replaces it
+                resume_from, warning = None, f"{error}; the trial starts anew"
         timer = PhaseTimer(self.device, before)
         timer.charge("data", self.data_seconds)
         facts = Facts(
@@ -157,6 +162,7 @@ class _Worker:
             n_train=data.n_train,
             n_val=len(data.val_rows),
             environment=environment(self.device),
+            warning=warning,
         )
         last_save = time.monotonic()
 

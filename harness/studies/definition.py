@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import UserError, nearest
-from harness.spaces import SHIPPED, Frozen, Positive, SearchSpace, explain, load_space, read_yaml
+from harness.spaces import SHIPPED, Frozen, Name, Positive, SearchSpace, explain, load_space, parse_space, read_yaml
 from harness.studies.readings import READINGS
+from harness.text.files import checked_path
 
 Value = int | float | str
 FigureKind = Literal["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
@@ -73,7 +74,7 @@ class Scale(Frozen):
 class StudyFile(Frozen):
     """A study as written. With `like` it draws and judges the networks of another study anew; nothing is retrained."""
 
-    name: str
+    name: Name
     title: str
     paper: str  # where the paper shows it
     like: str | None = None
@@ -169,7 +170,7 @@ def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides:
 
 def read_study(name: str) -> StudyFile:
     """A study file by name or path."""
-    path = Path(name)
+    path = checked_path(name, "a study")
     if path.suffix not in {".yaml", ".yml"}:
         known = known_studies()
         if name not in known:
@@ -179,6 +180,8 @@ def read_study(name: str) -> StudyFile:
         return StudyFile.model_validate_json(json.dumps({"name": path.stem, **read_yaml(path)}))
     except ValidationError as error:
         raise UserError(f"{path}: {explain(error, StudyFile)}") from None
+    except (TypeError, ValueError) as error:  # a key that is no word
+        raise UserError(f"{path}: {error}") from None
 
 
 def _scale(file: StudyFile, name: ScaleName, vary: Sequence[str]) -> Scale:
@@ -216,7 +219,8 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
     changed = {**scale.settings, **{key: value for key, value in values.items() if key != BASE}}
     name = "_".join(f"{key}-{Path(str(value)).stem if key == BASE else value}" for key, value in values.items())
     space = load_space(str(base), [*(f"{key}={value}" for key, value in changed.items()), *overrides])
-    return Cell(values, space.model_copy(update={"name": name or space.name}))
+    named = {**space.model_dump(mode="json"), "name": name or space.name}
+    return Cell(values, parse_space(named, source=f"study {file.name}"))
 
 
 def _resolved(claim: Claim, file: StudyFile, scale: Scale) -> Claim:

@@ -1,11 +1,9 @@
 """A study on one page: what the paper says, whether it held, figures, numbers, how to reproduce them."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import get_args
 
 from harness.comparing.numbers import mean_and_spread, plain
-from harness.comparing.render import escaped
 from harness.comparing.tables import TableView
 from harness.measures import QUALITIES
 from harness.records import Unit
@@ -17,6 +15,7 @@ from harness.studies.claims import Answer, Judgement
 from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
+from harness.text.shown import html_text, markdown_text
 
 # table → reading → heading
 READING_TABLES = {
@@ -45,8 +44,8 @@ def build_page(
     file = results.study.file
     body = [
         "<header><p class=kicker>Depth search harness · study</p>",
-        f"<h1>{escape(file.title)}</h1>",
-        f"<p class=lead>Paper: {escape(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
+        f"<h1>{html_text(file.title)}</h1>",
+        f"<p class=lead>Paper: {html_text(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
         *section("claims", "Did it hold?", _claims(results, judgements)),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Numbers", tables(reading_tables(results))),
@@ -60,21 +59,22 @@ def as_markdown(
 ) -> str:
     """A section of a document in the same folder as the figures."""
     file = results.study.file
-    lines = [f"## {escaped(file.name)}: {escaped(file.title)}", ""]
-    reduced = f": {escaped(results.study.settings.reduced)}" if results.study.settings.reduced else ""
-    lines += [f"Paper: {escaped(file.paper)}. Scale {results.study.scale}{reduced}. {_seeds(results).capitalize()}."]
+    lines = [f"## {markdown_text(file.name)}: {markdown_text(file.title)}", ""]
+    reduced = f": {markdown_text(results.study.settings.reduced)}" if results.study.settings.reduced else ""
+    seeds = _seeds(results).capitalize()
+    lines += [f"Paper: {markdown_text(file.paper)}. Scale {results.study.scale}{reduced}. {seeds}."]
     lines += ["", "```sh", command, "```", ""]
     lines += [
-        f"- **{judgement.answer}**: {escaped(judgement.claim.says)} ({escaped(judgement.why)}; "
-        f"paper: {escaped(judgement.claim.paper)})"
+        f"- **{judgement.answer}**: {markdown_text(judgement.claim.says)} ({markdown_text(judgement.why)}; "
+        f"paper: {markdown_text(judgement.claim.paper)})"
         for judgement in judgements
     ]
     if missing := _missing(results):
-        lines += ["", f"Missing: {escaped(missing)}."]
+        lines += ["", f"Missing: {markdown_text(missing)}."]
     for drawing in drawings:
-        lines += ["", f"![{escaped(drawing.title)}](./{drawing.name}.png)", ""]
-        lines += [f"*{escaped(drawing.caption)}*"]
-    lines += ["", escaped(f"{_spent(results)} Made with {_versions(results)}."), ""]
+        lines += ["", f"![{markdown_text(drawing.title)}](./{drawing.name}.png)", ""]
+        lines += [f"*{markdown_text(drawing.caption)}*"]
+    lines += ["", markdown_text(f"{_spent(results)} Made with {_versions(results)}."), ""]
     return "\n".join(lines)
 
 
@@ -118,18 +118,18 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
     for judgement in judgements:
         kind = BADGES[judgement.answer]
         yield (
-            f'<article class=card style="--method:var(--{kind})"><h3>{escape(judgement.claim.says)}</h3>'
+            f'<article class=card style="--method:var(--{kind})"><h3>{html_text(judgement.claim.says)}</h3>'
             f'<p class=badges><span class="badge {kind}">{judgement.answer}</span></p>'
-            f"<p class=sentence>{escape(judgement.why)}.</p>"
-            f"<p class=sentence>Paper: {escape(judgement.claim.paper)}.</p></article>"
+            f"<p class=sentence>{html_text(judgement.why)}.</p>"
+            f"<p class=sentence>Paper: {html_text(judgement.claim.paper)}.</p></article>"
         )
     yield "</div>"
 
 
 def _reproduce(results: StudyResults, command: str) -> Iterable[str]:
-    yield f"<pre><code>{escape(command)}</code></pre><p>{escape(_spent(results))}</p><h3>Made with</h3><dl>"
+    yield f"<pre><code>{html_text(command)}</code></pre><p>{html_text(_spent(results))}</p><h3>Made with</h3><dl>"
     for name, values in made_with(_units(results)).items():
-        yield f"<dt>{escape(name)}</dt><dd>{escape(', '.join(values))}</dd>"
+        yield f"<dt>{html_text(name)}</dt><dd>{html_text(', '.join(values))}</dd>"
     yield "</dl>"
 
 

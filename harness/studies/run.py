@@ -13,6 +13,7 @@ from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.studies.conclude import Concluded, conclude
 from harness.studies.definition import Study, experiment_name
+from harness.text.shown import markdown_text
 from harness.tracking.address import Experiment
 from harness.tracking.tracked_run import Destination, Warn, run_tracked
 
@@ -58,7 +59,8 @@ def plan_study(study: Study, seeds: int | None, out: Path, tracking_uri: str | N
     run_options = options_of(out=out / "studies" / study.folder, **options)
     spaces = [cell.space for cell in study.cells]
     units = make_units(spaces, parse_methods(study.methods), range(seeds or study.settings.seeds), run_options)
-    note = f"**{study.file.title}**. Paper: {study.file.paper}. The page with figures and verdicts: run `report`."
+    title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)
+    note = f"**{title}**. Paper: {paper}. The page with figures and verdicts: run `report`."
     experiment = Experiment(experiment_name(study.name, study.scale), note)
     return PlannedStudy(study, units, run_options, Destination(tracking_uri, out, experiment), experiment)
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness import records
+from harness.terminal.console import SafeConsole
 
 
 @contextmanager
 def epoch_bar(max_epochs: int, shown: bool) -> Iterator[Callable[[records.Progress], None]]:
     columns = (TextColumn("epoch"), BarColumn(), TextColumn("{task.completed}/{task.total}  {task.description}"))
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not shown)
+    bar = Progress(*columns, TimeRemainingColumn(), console=SafeConsole(stderr=True), transient=True, disable=not shown)
     task = bar.add_task("", total=max_epochs)
 
     def show(progress: records.Progress) -> None:

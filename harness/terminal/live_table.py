@@ -19,26 +19,32 @@ PLAIN_SECONDS = 10.0  # between plain lines
 @contextlib.contextmanager
 def live_table(together: SideBySide, console: Console) -> Iterator[Callable[[], None]]:
     began = time.monotonic()
-    failed: set[str] = set()
+    told: set[str] = set()
     if not console.is_terminal:
-        yield _plain(together, console, began, failed)
+        yield _plain(together, console, began, told)
         return
     with Live(table(together, began), console=console, refresh_per_second=4, transient=True) as live:
 
         def refresh() -> None:
-            _show_failures(together, console, failed)
+            _show_news(together, console, told)
             live.update(table(together, began))
 
         yield refresh
 
 
-def _plain(together: SideBySide, console: Console, began: float, failed: set[str]) -> Callable[[], None]:
+def _plain(together: SideBySide, console: Console, began: float, told: set[str]) -> Callable[[], None]:
     shown: dict[str, str] = {}
     next_line = time.monotonic() + PLAIN_SECONDS
 
+    silent = False
+
     def refresh() -> None:
-        nonlocal next_line
-        _show_failures(together, console, failed)
+        nonlocal next_line, silent
+        _show_news(together, console, told)
+        waiting = together.waits_for()
+        if waiting and not silent:
+            console.print(waiting, soft_wrap=True)
+        silent = waiting is not None
         for unit in together.units:
             state = _state(unit)
             if state in {"complete", "failed"} and shown.get(unit.key) != state:
@@ -86,11 +92,12 @@ def cells(unit: RunningUnit) -> tuple[str, ...]:
 
 
 def summary(together: SideBySide, began: float) -> str:
-    """Time and cost so far, and a guess at the rest."""
-    return (
+    """Time and cost so far, and a guess at the rest; in a long silence, what is waited for."""
+    so_far = (
         f"{time.monotonic() - began:.0f} s, {together.device_seconds:.1f} device-seconds, "
         f"about {_left(together, began)} left"
     )
+    return "; ".join(filter(None, (so_far, together.waits_for())))
 
 
 def _ended(unit: RunningUnit) -> list[TrialLog]:
@@ -126,11 +133,15 @@ def _left(together: SideBySide, began: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _show_failures(together: SideBySide, console: Console, shown: set[str]) -> None:
-    """The last lines of a failed trial's error, once, and where the rest is."""
+def _show_news(together: SideBySide, console: Console, shown: set[str]) -> None:
+    """Once each: a worker's warning; the last lines of a failed trial's error, and where the rest is."""
     for unit in together.units:
         for log in unit.logs.values():
             key = f"{unit.key} {log.name}"
+            warning = log.facts.warning if log.facts else ""
+            if warning and f"{key} {warning}" not in shown:
+                shown.add(f"{key} {warning}")
+                console.print(f"{key}: {warning}", soft_wrap=True)
             if log.status == "failed" and key not in shown:
                 shown.add(key)
                 tail = "\n  ".join((log.error or "no error was given").strip().splitlines()[-5:])

@@ -4,11 +4,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from html import escape
 from typing import Any
 
 from harness.running.side_by_side import SideBySide
 from harness.terminal.live_table import COLUMNS, cells, summary
+from harness.text.shown import html_text
 
 SECONDS_BETWEEN = 1.0  # a notebook's page redraws the whole output
 
@@ -36,12 +36,11 @@ def notebook_table(together: SideBySide) -> Iterator[Callable[[], None]]:
 
 
 def as_html(together: SideBySide, began: float) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    rows = ["".join(f"<td>{escape(cell)}</td>" for cell in cells(unit)) for unit in together.units]
+    head = "".join(f"<th>{html_text(column)}</th>" for column in COLUMNS)
+    rows = ["".join(f"<td>{html_text(cell)}</td>" for cell in cells(unit)) for unit in together.units]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{escape(summary(together, began))}</p>"
-    )
+    below = html_text(summary(together, began))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{below}</p>"
 
 
 def _display(html: str) -> Any:

@@ -1,8 +1,7 @@
 """How a run started from Python shows that it is at work."""
 
-from rich.console import Console
-
 from harness.running.side_by_side import Show
+from harness.terminal.console import SafeConsole
 from harness.terminal.live_table import live_table
 from harness.terminal.notebook import in_notebook, notebook_table
 
@@ -13,4 +12,4 @@ def shown(progress: bool | None) -> Show | None:
         return None
     if in_notebook():
         return notebook_table
-    return (lambda together: live_table(together, Console(highlight=False))) if progress else None
+    return (lambda together: live_table(together, SafeConsole())) if progress else None

@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from harness.errors import UserError
+from harness.text.files import checked_path
+from harness.text.shown import printable, redacted
 
 
 @dataclass(frozen=True)
@@ -24,21 +27,34 @@ LONGEST_WAIT_SECONDS = 120.0
 def check_uri(uri: str) -> str:
     """The address itself when MLflow can track there; a bare path would be MLflow's retired file store."""
     scheme = uri.partition(":")[0].partition("+")[0]
-    if scheme not in SCHEMES or (scheme == "sqlite" and not uri.startswith("sqlite:///")):
+    if scheme not in SCHEMES or printable(uri) != uri or not _is_complete(uri, scheme):
         raise UserError(
             "a tracking URI must be a sqlite file (sqlite:///path/mlflow.db), a server (http://host:port) or a "
-            f"database ({', '.join(SCHEMES[3:])}); got {uri!r}"
+            f"database ({', '.join(SCHEMES[3:])}); got {redacted(uri)!r}"
         )
+    if (database := sqlite_file(uri)) is not None:
+        checked_path(database, "the file of a tracking URI")
+        if database.is_dir():
+            raise UserError(f"the file of a tracking URI must be a file; {database} is a folder")
     return uri
 
 
-def shown(text: str) -> str:
-    """An address, or a message that holds one, without the user name and password in it."""
-    return re.sub(r"//[^/\s@]+@", "//", text)
+def _is_complete(uri: str, scheme: str) -> bool:
+    """Whether the address names what its scheme needs: a file, or a host with at most a valid port."""
+    if scheme == "sqlite":
+        return uri.startswith("sqlite:///") and uri.removeprefix("sqlite:///").partition("?")[0].strip("/") != ""
+    if scheme not in ("http", "https"):
+        return "://" in uri or uri == scheme == "databricks"
+    try:
+        parts = urlsplit(f"//{uri.partition('://')[2].rpartition('@')[2]}")
+        return "://" in uri and bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", uri)
+    except ValueError:
+        return False
 
 
 def sqlite_file(uri: str) -> Path | None:
-    return Path(uri.removeprefix("sqlite:///")).absolute() if uri.startswith("sqlite:///") else None
+    """The file of a sqlite address; None for any other."""
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute() if uri.startswith("sqlite:///") else None
 
 
 @contextlib.contextmanager

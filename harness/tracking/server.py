@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from harness.errors import UserError
+from harness.text.shown import printable, without_secrets
 from harness.tracking.address import check_uri, sqlite_file
 
 HOST = "127.0.0.1"
@@ -49,7 +50,8 @@ def serving(uri: str, port: int = PORT) -> Iterator[str]:
             address = f"http://{HOST}:{port}"
             if not _answers(address, process):
                 output.seek(0)
-                tail = " ".join(output.read().decode(errors="replace").split())[-500:]
+                said = without_secrets(output.read().decode(errors="replace"), uri)
+                tail = printable(" ".join(said.split()))[-500:]
                 raise UserError(f"MLflow's server did not start on {address}; it said: {tail or 'nothing'}")
             yield address
         finally:

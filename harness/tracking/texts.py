@@ -4,6 +4,7 @@ from harness import keys
 from harness.measures import DETAILS, HEADLINE, Measure
 from harness.records import TrialRecord, Unit
 from harness.spaces import SearchSpace
+from harness.text.shown import code_block, markdown_text
 
 LONGEST_ERROR = 4000  # characters; MLflow cuts tags at 8,000
 
@@ -19,7 +20,7 @@ def experiment_note(space: SearchSpace) -> str:
     depths = space.depth.values
     return "\n".join(
         [
-            f"**{space.name}**: {space.description}",
+            f"**{markdown_text(space.name)}**: {markdown_text(space.description)}",
             "",
             f"One network that learns its depth (at most {space.depth.max} blocks, one training) against searches "
             f"over fixed depths {depths[0]} to {depths[-1]} ({len(depths)} depths). A run named `method/s<seed>` is "
@@ -34,7 +35,7 @@ def experiment_note(space: SearchSpace) -> str:
 
 def search_note(unit: Unit) -> str:
     plan, result = unit.plan, unit.result
-    title = f"**{plan.method}**, seed {plan.seed}, on `{plan.space.name}`."
+    title = f"**{markdown_text(plan.method)}**, seed {plan.seed}, on {markdown_text(plan.space.name)}."
     if result is None:
         spent = sum(trial.cost.device_seconds for trial in unit.trials)
         return (
@@ -63,7 +64,7 @@ def trial_note(trial: TrialRecord) -> str:
     if len(trial.attempts) > 1:
         lines.append(f"It took {len(trial.attempts)} attempts; the time of all of them is counted.")
     if trial.error:
-        lines += ["", "```", trial.error[-LONGEST_ERROR:], "```"]
+        lines += ["", code_block(trial.error[-LONGEST_ERROR:])]
     return "\n".join(lines)
 
 

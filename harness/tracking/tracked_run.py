@@ -9,7 +9,7 @@ from harness.errors import UserError
 from harness.running.runner import RunOptions, RunOutcome, run_units
 from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
-from harness.tracking.address import Experiment
+from harness.tracking.address import Experiment, check_uri
 from harness.tracking.background import BackgroundTracker, default_uri
 
 Warn = Callable[[str], None]
@@ -22,6 +22,9 @@ class Destination:
     given: str | None
     folder: Path
     experiment: Experiment | None = None  # one that takes the units of all spaces
+
+    def __post_init__(self) -> None:
+        check_uri(self.uri)  # before anything starts
 
     @property
     def uri(self) -> str:

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
 from harness import keys
+from harness.errors import UserError
 from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, TFLOP, TRIALS
+from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking.address import exclusive
 
 log = logging.getLogger(__name__)
@@ -55,8 +59,16 @@ def write_views(client: MlflowClient, experiment_id: str) -> None:
 
 def links(uri: str, server: str, space: str) -> dict[str, str]:
     """What to open at `server`, which shows `uri`: name → address; empty when MLflow does not know the space."""
-    with exclusive(uri):
-        client = MlflowClient(uri, registry_uri=uri)
+    try:
+        with exclusive(uri):
+            client = MlflowClient(uri, registry_uri=uri)
+        return _links(client, server, space)
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        reason = one_line(without_secrets(str(error), uri), longest=200)
+        raise UserError(f"MLflow at {redacted(uri)} cannot be read: {reason}") from None
+
+
+def _links(client: MlflowClient, server: str, space: str) -> dict[str, str]:
     experiment = client.get_experiment_by_name(space)
     if experiment is None:
         return {}

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from mlflow.exceptions import MlflowException
 from harness import keys
 from harness.records import Unit
 from harness.spaces import SearchSpace
+from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models
-from harness.tracking.address import Experiment, check_uri, exclusive, shown, sqlite_file
+from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_file
 from harness.tracking.content import RunContent, search_content, trial_content, unit_key
 from harness.tracking.models import Winner
 from harness.tracking.texts import experiment_note
@@ -72,11 +74,11 @@ class Tracker:
                 return work()
         except Exception as error:  # whatever a server, a driver or a disk comes up with: the run matters more
             self.warning = (
-                f"MLflow at {shown(self.uri)} could not be written ({_in_short(error)}); the results are safe on disk, "
-                "and `harness sync` completes MLflow later."
+                f"MLflow at {redacted(self.uri)} could not be written ({_in_short(error, self.uri)}); the results are "
+                "safe on disk, and `harness sync` completes MLflow later."
             )
             log.warning(self.warning)
-            log.debug("tracking failed", exc_info=True)
+            log.debug("tracking failed: %s", without_secrets(traceback.format_exc(), self.uri))
             return otherwise
 
     @property
@@ -212,7 +214,7 @@ class Tracker:
                     return False
                 models.save(found, path)
             except Exception as error:  # a network that cannot be traced: MLflow itself is well, so go on with it
-                log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error))
+                log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error, self.uri))
                 return False
             self._set_tags(parent, {keys.TAG_MODEL: models.upload(self.client, parent, path)})
         return True
@@ -263,8 +265,8 @@ def _fuller_first(run: Run) -> tuple[bool, int, str]:
     return run.info.status == "RUNNING", -len(run.data.metrics), str(run.info.run_id)
 
 
-def _in_short(error: Exception) -> str:
-    return shown(" ".join(str(error).split()))[:200] or type(error).__name__
+def _in_short(error: Exception, uri: str) -> str:
+    return one_line(without_secrets(str(error), uri), longest=200) or type(error).__name__
 
 
 def _pattern(key: str) -> str:

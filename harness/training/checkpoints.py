@@ -5,11 +5,16 @@ nobody has to be told where a checkpoint went. The root is a folder (local, NFS)
 """
 
 import contextlib
+import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyarrow import fs
+
+from harness.errors import UserError
+from harness.text.shown import one_line, redacted, without_secrets
 
 
 class CheckpointStore:
@@ -19,6 +24,21 @@ class CheckpointStore:
         self.root = root
         self._remote = "://" in root
 
+    def check_writable(self) -> None:
+        """Raises UserError where nothing can be kept: a run must not find that out after its first trial."""
+        if not self._remote:
+            return  # a folder beside the results, or one that is made
+        key = f".harness-{secrets.token_hex(8)}"
+        try:
+            filesystem, base = fs.FileSystem.from_uri(self.root)
+            filesystem.create_dir(base, recursive=True)
+            with filesystem.open_output_stream(f"{base}/{key}") as stream:
+                stream.write(b"")
+            filesystem.delete_file(f"{base}/{key}")
+        except (OSError, ValueError, NotImplementedError, ImportError) as error:  # pyarrow's errors are of these kinds
+            reason = one_line(without_secrets(str(error), self.root), longest=300)
+            raise UserError(f"the storage {redacted(self.root)} cannot be written: {reason}") from None
+
     def save(self, key: str, write: Callable[[Path], None]) -> None:
         """Replaces the checkpoint as a whole: a reader sees the old one or the new one."""
         if not self._remote:
@@ -26,6 +46,8 @@ class CheckpointStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_name(f".{path.name}.partial")
             write(partial)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())  # before it replaces the old one: a power cut must leave one of the two
             partial.replace(path)
             return
         with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ from harness.errors import UserError
 from harness.models import OneShotNet
 from harness.records import CurvePoint, FinalEvaluation, Measures, Progress, TrialConfig, TrialRecord
 from harness.spaces import Frozen
+from harness.text.files import checked_path
 from harness.training.environment import environment
 from harness.training.evaluate import measure
 from harness.training.final import chosen_network, evaluate_on_test, posterior_gap
@@ -59,6 +60,10 @@ def run_one(
     show: Callable[[Progress], None] = lambda _: None,
 ) -> TrialReport:
     """Trains, and evaluates on the test set only if `test` says so. Continues from `checkpoint` where it exists."""
+    if checkpoint:
+        checked_path(checkpoint, "a checkpoint")
+    if checkpoint and checkpoint.exists() and not checkpoint.is_file():
+        raise UserError(f"a checkpoint must be a file; {checkpoint} is not")
     if checkpoint and not checkpoint.parent.is_dir():
         raise UserError(f"a checkpoint is written into a folder that exists; {checkpoint.parent} does not")
     torch.set_num_threads(cpus)  # small networks run slower on more threads, and sums come out differently

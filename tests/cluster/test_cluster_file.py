@@ -176,7 +176,7 @@ def test_ipv6_counts_as_the_world() -> None:
     ("text", "words"),
     [
         (None, "start from ray_cluster.yaml"),
-        ("a: [1\nb: 2", "correct line 2, column 2: expected"),
+        ("a: [1\nb: 2", "is not valid YAML: line 2, column 2: expected"),
         ("just words", "must be a mapping"),
         ("cluster_name: x\nprovider: {type: gcloud}", "aws, local"),
         ("cluster_name: x", "aws, local"),

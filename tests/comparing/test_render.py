@@ -52,7 +52,7 @@ def test_markup_in_names_is_text() -> None:
     comparison = compare(make_units(("ldn", "[red]x|<b>"), range(2)))
     assert "[red]x|<b>" in shown(summary(comparison), 160)
     markdown = as_markdown(comparison)
-    assert "[red]x\\|&lt;b>" in markdown
+    assert "\\[red\\]x\\|&lt;b>" in markdown
     assert "<b>" not in markdown
 
 

@@ -66,7 +66,7 @@ def test_a_file_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
         ("asha:grace_epochs", "written name=value; got 'grace_epochs'"),
         ("asha:grace_epochs=soon", "grace_epochs"),
         ("asha:grace_epochs=0", "greater than 0"),
-        ("asha:grace_epochs=[", "cannot be read: '['"),
+        ("asha:grace_epochs=[", "the value of option 'grace_epochs', '[', is not valid YAML"),
         ("asha:grace_epochs=2:grace_epochs=3", "option 'grace_epochs' is given twice"),
         ("grid:x=1", "unknown key 'x'"),
         ("nowhere/mine.py", "method file nowhere/mine.py does not exist"),

@@ -5,8 +5,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,8 @@ def local_ray(**resources: int) -> Iterator[None]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def workers_of(raylet_parent: int) -> list[int]:
-    """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+def processes_below(ancestor: int) -> dict[int, str]:
+    """Process ids and titles of a process and all that descend from it."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -99,13 +99,27 @@ def workers_of(raylet_parent: int) -> list[int]:
         parents[int(path.name)] = int(status.rpartition(")")[2].split()[1])
 
     def descends(pid: int) -> bool:
-        while pid > 1:
+        while pid > 1 and pid != ancestor:
             pid = parents.get(pid, 0)
-            if pid == raylet_parent:
-                return True
-        return False
+        return pid == ancestor
 
-    return [pid for pid, title in titles.items() if title.startswith("ray::ImplicitFunc") and descends(pid)]
+    return {pid: title for pid, title in titles.items() if descends(pid)}
+
+
+def workers_of(raylet_parent: int) -> list[int]:
+    """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+    return [pid for pid, title in processes_below(raylet_parent).items() if title.startswith("ray::ImplicitFunc")]
+
+
+def listening(pids: Iterable[int]) -> set[str]:
+    """The addresses, as the kernel writes them, at which processes wait for TCP connections."""
+    inodes = set()
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            inodes |= {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    waiting = [fields for fields in sockets if fields[3] == "0A"]
+    return {fields[1].partition(":")[0] for fields in waiting if f"socket:[{fields[9]}]" in inodes}
 
 
 def kill_nine(pid: int) -> None:

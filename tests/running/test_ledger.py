@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.records import FIXED_DEPTH, Cost, TrialConfig, TrialRecord
 from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Status, TrialEvent, TrialLog
@@ -166,3 +168,60 @@ def test_work_done_again_stands_in_the_curve_once() -> None:
         *(start(4), facts(4), report(5, 10, cost), report(6, 20, cost), report(7, 30, cost)),
     )
     assert [point.epoch for point in record(log).curve] == [10, 20, 30]
+
+
+# --- whatever was killed ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def stays(draw: st.DrawFn) -> tuple[float, float, float, str, bool, bool]:
+    """How long a worker worked, when it last saved, what the driver saw of it, how it ended, what was found then."""
+    worked_for = draw(st.floats(0.1, 20.0))
+    saved_at = draw(st.one_of(st.none(), st.floats(0.0, worked_for)))
+    ended = draw(st.sampled_from(["died", "interrupted"]))
+    seen = worked_for if ended == "died" else draw(st.floats(0.0, worked_for))
+    facts_seen, unreadable = draw(st.booleans()), draw(st.sampled_from([False, False, False, True]))
+    return worked_for, -1.0 if saved_at is None else saved_at, seen, ended, facts_seen, unreadable
+
+
+@given(st.lists(stays(), max_size=6), st.floats(0.1, 20.0), st.booleans())
+def test_phases_sum_to_held_whatever_was_killed(
+    killed: list[tuple[float, float, float, str, bool, bool]], last: float, finishes: bool
+) -> None:
+    """`record` asserts the sum. Held is at least what was seen, and no more than what workers spent."""
+    events: list[TrialEvent] = []
+    now, checkpoint, spent, seen_in_all = 0.0, 0.0, 0.0, 0.0
+    for worked_for, saved_at, seen, ended, facts_seen, unreadable in killed:
+        events.append(start(now))
+        if facts_seen:
+            events.append(facts(now, worked(checkpoint, 1, train=checkpoint)))
+            events.append(report(now + seen, 2, worked(checkpoint + seen, 2, train=checkpoint + seen)))
+        seen_in_all += seen if facts_seen or ended == "died" else 0.0
+        spent += worked_for
+        checkpoint = 0.0 if unreadable else checkpoint + max(0.0, saved_at)
+        now += worked_for
+        events.append(died(now) if ended == "died" else Interrupted(time=now + 100, trial="t000"))
+        now += 200
+    final = worked(checkpoint + last, 9, train=checkpoint + last)
+    events += [start(now), facts(now, worked(checkpoint, 1, train=checkpoint))]
+    events += [report(now + last, 9, final, stop_reason="cap")] if finishes else []
+    made = record(told(*events, end(now + last, "finished" if finishes else "failed")))
+    assert seen_in_all + last - 1e-6 <= made.cost.held_seconds <= spent + last + 1e-6
+    assert made.cost.phases["train"] == pytest.approx(checkpoint + (last if finishes else 0.0))
+    assert all(value >= 0 for value in made.cost.phases.values())
+
+
+def test_a_checkpoint_that_no_report_told_of_is_paid_for() -> None:
+    """The driver was killed at 2; its worker went on to 5 and saved."""
+    checkpoint = worked(held=5.0, epochs=40, startup=1.0, train=4.0)
+    final = worked(held=7.0, epochs=50, startup=1.0, train=6.0)
+    made = record(
+        told(
+            *(start(0), facts(1), report(2, 10, worked(2.0, 10, startup=1.0, train=1.0))),
+            *(Interrupted(time=90, trial="t000"), start(100), facts(100, checkpoint)),
+            *(report(102, 50, final, stop_reason="cap"), end(102)),
+        )
+    )
+    first, second = made.attempts
+    assert (first.held_seconds, first.lost_seconds, second.held_seconds) == (5.0, 0.0, 2.0)
+    assert made.cost.held_seconds == 7.0 and made.cost.phases["train"] == 6.0

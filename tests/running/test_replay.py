@@ -57,7 +57,7 @@ class Listed(SearchMethod):
 
 class Answering(FIFOScheduler):
     def __init__(self, decision: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.decision = decision
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:

@@ -93,9 +93,8 @@ def test_plan_is_called_once_per_seed(tmp_path: Path) -> None:
 def test_a_unit_whose_continuation_fails_holds_no_slot(tmp_path: Path) -> None:
     """Its open trials of before are not Tune's: they must not keep the others from running."""
     run(tmp_path, "grid", max_steps=20)
-    events = tmp_path / "small" / "grid" / "seed-0" / "ledger.jsonl"
-    events.write_text(events.read_text().replace('"depth":0', '"depth":6'))
     broken, other = make_unit(tmp_path, "grid"), make_unit(tmp_path, "random_search")
+    broken._search_plan = make_unit(tmp_path / "elsewhere", "golden_section")._search_plan  # as if its file was changed
     rehearse([broken, other], slots=1)
     assert "cannot be continued" in (broken.failure or "")
     assert not broken.live and other.result is not None

@@ -83,3 +83,21 @@ def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> 
     assert again[0].failure == "its result could not be written: OSError: no space left on device"
     assert again[1].result is not None
     assert run(tmp_path, "ldn").result is not None  # the next run writes it
+
+
+def test_a_long_silence_names_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = [make_unit(tmp_path, "grid"), make_unit(tmp_path, "ldn")]
+    made = together(units, tmp_path, slots=2, queue=1)
+    first, *_ = iter(made.next_trial, None)
+    assert first is not None
+    made.on_start(first.trial_id)
+    assert made.waits_for() is None
+    made.heard_at -= 61
+    said = made.waits_for() or ""
+    assert said.startswith("nothing happened for 61 s: waiting for grid/seed-0 t000 to report, a worker for grid/")
+    for unit in units:
+        unit.live.clear()
+    assert (made.waits_for() or "").endswith("grid/seed-0 to propose a trial, ldn/seed-0 to propose a trial")
+    for unit in units:
+        unit.failure = "over"
+    assert made.waits_for() is None

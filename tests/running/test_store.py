@@ -1,14 +1,21 @@
 """The results folder: whole files or none, a ledger that survives a torn line, and who may continue it."""
 
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.errors import UserError
+from harness.methods import load_method
 from harness.records import UnitPlan
 from harness.running.ledger import Ended, Started
+from harness.running.runner import RunOptions, make_units, run_units
 from harness.running.store import UnitFolder, read_units, write_atomically
 from tests.rehearsed import make_unit, run, small_space
 
@@ -45,8 +52,6 @@ def test_a_torn_last_line_is_left_out_and_the_next_one_stands_by_itself(tmp_path
     with (folder.path / "ledger.jsonl").open("a") as file:
         file.write('{"event": "report", "tri')
     assert [event.event for event in folder.events()] == ["start"]
-    folder.mend()
-    folder.mend()  # harmless where nothing is torn
     folder.append(Ended(trial="t000", status="finished", driver_seconds=0.0))
     assert [event.event for event in folder.events()] == ["start", "end"]
 
@@ -60,15 +65,78 @@ def test_a_tear_inside_a_character_is_left_out_too(tmp_path: Path) -> None:
     assert [event.event for event in folder.events()] == ["start"]
 
 
-def test_a_line_that_is_whole_but_unknown_is_one_sentence(tmp_path: Path) -> None:
-    folder, _ = folder_and_plan(tmp_path)
-    folder.append(Started(trial="t000", coresident=1))
-    with (folder.path / "ledger.jsonl").open("a") as file:
-        file.write('{"event": "paused", "time": 1.0, "trial": "t000"}\n')
-    with pytest.raises(
-        UserError, match=r"ledger\.jsonl line 2 is damaged, or was written by another version; use --fresh"
-    ):
+def three_lines(out: Path) -> tuple[UnitFolder, list[bytes]]:
+    folder, _ = folder_and_plan(out)
+    for number in range(3):
+        folder.append(Started(time=1.5, trial=f"t{number:03d}", coresident=1))
+    return folder, (folder.path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+
+
+DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
+    "a line that is no event": (lambda lines: [*lines, b'{"event":"paused","time":1.0,"trial":"t000"}\n'], 4),
+    "a line that is no JSON, in the middle": (lambda lines: [lines[0], b"{torn\n", *lines[1:]], 2),
+    "a line that is no text": (lambda lines: [b"\xff\xfe\n", *lines[1:]], 1),
+    "an empty line": (lambda lines: [*lines, b"\n"], 4),
+    "the first line gone": (lambda lines: lines[1:], 1),
+    "a middle line gone": (lambda lines: [lines[0], lines[2]], 2),
+    "a line twice": (lambda lines: [*lines, lines[-1]], 4),
+    "two lines exchanged": (lambda lines: [lines[0], lines[2], lines[1]], 2),
+    "a number changed": (lambda lines: [lines[0], lines[1].replace(b'"coresident":1', b'"coresident":2'), lines[2]], 2),
+    "a space added": (lambda lines: [lines[0], lines[1].replace(b",", b", ", 1), lines[2]], 2),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_line_that_is_not_as_it_was_written_is_one_sentence_and_nothing_is_appended(
+    tmp_path: Path, damage: str
+) -> None:
+    folder, lines = three_lines(tmp_path)
+    change, line = DAMAGES[damage]
+    damaged = b"".join(change(lines))
+    (folder.path / "ledger.jsonl").write_bytes(damaged)
+    with pytest.raises(UserError, match=rf"ledger\.jsonl line {line} is damaged: .*; use --fresh"):
         list(folder.events())
+    with pytest.raises(UserError, match=rf"line {line} is damaged"):
+        make_unit(tmp_path, "grid").folder.append(Started(trial="t003", coresident=1))
+    assert (folder.path / "ledger.jsonl").read_bytes() == damaged
+
+
+def test_the_ledger_of_another_unit_does_not_pass_for_ones_own(tmp_path: Path) -> None:
+    _, lines = three_lines(tmp_path)
+    other = make_unit(tmp_path, "grid", seed=1).folder
+    (other.path / "ledger.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(UserError, match=r"seed-1/ledger\.jsonl line 1 is damaged"):
+        list(other.events())
+
+
+@given(st.data())
+def test_any_changed_byte_is_noticed_or_tears_the_last_line(tmp_path_factory: Any, data: st.DataObject) -> None:
+    folder, lines = three_lines(tmp_path_factory.mktemp("ledger"))
+    whole = b"".join(lines)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda value: value != whole[at]))
+    (folder.path / "ledger.jsonl").write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
+    if at == len(whole) - 1:  # the end of the last line
+        assert len(list(folder.events())) == 2
+    else:
+        with pytest.raises(UserError, match="is damaged"):
+            list(folder.events())
+
+
+def test_a_write_that_fails_half_way_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, lines = three_lines(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    end = Ended(trial="t000", status="finished", driver_seconds=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.running.store.os.fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            folder.append(end)
+    assert (folder.path / "ledger.jsonl").read_bytes() == b"".join(lines)
+    folder.append(end)
+    assert [event.event for event in folder.events()] == ["start", "start", "start", "end"]
 
 
 def test_a_number_that_json_does_not_know_is_not_written(tmp_path: Path) -> None:
@@ -130,3 +198,95 @@ def test_an_unfinished_unit_reads_as_such(tmp_path: Path) -> None:
     run(tmp_path, "grid", max_steps=8)
     [unit], problems = read_units(tmp_path, "small")
     assert unit.result is None and unit.trials == () and problems == []
+
+
+# --- finished units whose files do not belong together ------------------------------------------------------------
+
+
+def finished(out: Path) -> Path:
+    run(out, "grid", seed=1)
+    return run(out, "grid").folder.path
+
+
+def foreign_result(folder: Path) -> None:
+    shutil.copy(folder.with_name("seed-1") / "result.json", folder)
+
+
+def foreign_plan(folder: Path) -> None:
+    shutil.copy(folder.with_name("seed-1") / "plan.json", folder)
+
+
+def foreign_trials(folder: Path) -> None:
+    shutil.copy(folder.with_name("seed-1") / "trials.jsonl", folder)
+
+
+def all_foreign(folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("seed-1"), folder)
+
+
+def short_trials(folder: Path) -> None:
+    lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
+    (folder / "trials.jsonl").write_text("".join(lines[:-1]))
+
+
+def no_trials(folder: Path) -> None:
+    (folder / "trials.jsonl").unlink()
+
+
+def torn_trials(folder: Path) -> None:
+    (folder / "trials.jsonl").write_bytes((folder / "trials.jsonl").read_bytes()[:-9] + b"\xff")
+
+
+def better_result(folder: Path) -> None:
+    text = (folder / "result.json").read_text()
+    (folder / "result.json").write_text(text.replace('"accuracy": 0.5', '"accuracy": 0.9', 1))
+
+
+def no_checksum(folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text())
+    del result["checksum"]
+    (folder / "result.json").write_text(json.dumps(result, indent=1))
+
+
+def empty_result(folder: Path) -> None:
+    (folder / "result.json").write_text("")
+
+
+def no_plan(folder: Path) -> None:
+    (folder / "plan.json").unlink()
+
+
+CHANGES: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (foreign_result, r"result\.json is damaged: it belongs to small/grid/seed-1"),
+    (foreign_plan, r"plan\.json is damaged: it belongs to small/grid/seed-1"),
+    (foreign_trials, "not as they were written"),
+    (all_foreign, "it belongs to small/grid/seed-1"),
+    (short_trials, r"trials\.jsonl is damaged: it has 6 trials, result\.json says 7"),
+    (no_trials, r"trials\.jsonl is damaged: it cannot be read"),
+    (torn_trials, r"trials\.jsonl is damaged: it cannot be read"),
+    (better_result, "not as they were written"),
+    (no_checksum, "not as they were written"),
+    (empty_result, r"result\.json is damaged"),
+    (no_plan, r"plan\.json is damaged: it is not there"),
+)
+
+
+@pytest.mark.parametrize(("change", "sentence"), CHANGES, ids=[change.__name__ for change, _ in CHANGES])
+def test_a_finished_unit_that_was_changed_is_a_sentence_in_run_and_compare(
+    tmp_path: Path, change: Callable[[Path], None], sentence: str
+) -> None:
+    folder = finished(tmp_path)
+    change(folder)
+    unit = make_units([small_space()], {"grid": load_method("grid")[1]}, [0], RunOptions(out=tmp_path))[0]
+    if change not in (foreign_plan, all_foreign):  # those are refused before, as other settings
+        with pytest.raises(UserError, match=sentence):
+            run_units([unit], RunOptions(out=tmp_path))
+    else:
+        with pytest.raises(UserError, match="was made with other settings"):
+            run_units([unit], RunOptions(out=tmp_path))
+    units, problems = read_units(tmp_path, "small")
+    assert [unit.plan.seed for unit in units] == [1]
+    if change is not no_plan:  # a folder without a plan is no unit
+        [problem] = problems
+        assert re.search(sentence, problem)

@@ -11,7 +11,7 @@ from harness.errors import UserError
 from harness.methods import load_method
 from harness.reporting.html import build_report
 from harness.running.runner import RunOptions, make_unit
-from harness.running.store import read_units
+from harness.running.store import UnitFolder, read_units
 from harness.spaces import load_space
 from harness.tracking.writer import sync
 from harness.training.model_file import load_model
@@ -53,6 +53,10 @@ def test_of_a_users_own_method_nothing_is_assumed(tmp_path: Path) -> None:
     shutil.copytree(VERSION_1 / "quickstart" / "grid" / "seed-0", mine)
     plan = json.loads((mine / "plan.json").read_text())
     (mine / "plan.json").write_text(json.dumps(plan | {"method": "mine"}))
+    renamed = UnitFolder(tmp_path, "quickstart", "mine", 0).read_plan()
+    result = json.loads((mine / "result.json").read_text())
+    assert renamed is not None
+    (mine / "result.json").write_text(json.dumps(result | {"method": "mine", "plan_hash": renamed.hash}))
     [unit], _ = read_units(tmp_path, "quickstart")
     assert unit.plan.facts.adaptive and unit.plan.facts.ordered and not unit.plan.facts.exhaustive
 

@@ -4,12 +4,13 @@ import io
 import time
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from harness.running.rehearsal import rehearse, unimodal
 from harness.running.side_by_side import SideBySide
 from harness.running.unit import RunningUnit
-from harness.terminal.live_table import live_table, table
+from harness.terminal.live_table import live_table, summary, table
 from tests.rehearsed import make_unit, run
 
 
@@ -65,6 +66,28 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     text = console.file.getvalue()
     for once in ("grid/seed-0: complete", "MemoryError: all of it is gone", "ledger.jsonl", "raised ValueError: no"):
         assert text.count(once) == 1, once
+
+
+def test_a_silence_and_a_workers_warning_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = run(tmp_path, "grid", max_steps=4)
+    facts = unit.logs["t000"].facts
+    assert facts is not None
+    unit.logs["t000"].facts = facts.model_copy(update={"warning": "its checkpoint is gone; the trial starts anew"})
+    made = together(unit)
+    monkeypatch.setattr(made, "heard_at", time.monotonic() - 61)
+    console = Console(file=io.StringIO(), width=200)
+    with live_table(made, console) as refresh:
+        refresh()
+        refresh()
+        monkeypatch.setattr(made, "heard_at", time.monotonic())
+        refresh()
+        monkeypatch.setattr(made, "heard_at", time.monotonic() - 99)
+        refresh()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("nothing happened for 61 s: waiting for") == text.count("nothing happened for 99 s") == 1
+    assert text.count("grid/seed-0 t000: its checkpoint is gone; the trial starts anew") == 1
+    assert "waiting for" in summary(made, 0.0)  # of the live table, and in a notebook
 
 
 def test_a_terminal_gets_the_live_table(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from harness import keys
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
 from harness.records import Unit
-from harness.tracking.address import shown
 from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import make_space, make_units
 from tests.tracking.experiments import experiment_of
@@ -211,8 +210,3 @@ def test_an_address_mlflow_cannot_track_at_is_refused(address: str) -> None:
 def test_a_unit_without_trials_waits(uri: str) -> None:
     (unit,) = make_units(["ldn"], [0])
     assert sync([Unit(plan=unit.plan, trials=(), result=None)], uri) == Synced(written=0, unchanged=1, warning=None)
-
-
-def test_an_address_is_shown_without_its_password() -> None:
-    assert shown("postgresql://me:secret@db:5432/x") == "postgresql://db:5432/x"
-    assert shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"

@@ -45,3 +45,17 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(store: CheckpointStore) -> 
     with pytest.raises(OSError, match="killed"):
         store.save("t", torn)
     assert read(store, "t") == "whole"
+
+
+def test_a_checkpoint_is_on_disk_before_it_replaces_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def power_cut(descriptor: int) -> None:
+        raise OSError("the power is gone")
+
+    store = CheckpointStore(str(tmp_path))
+    store.save("t", write("old"))
+    monkeypatch.setattr("harness.training.checkpoints.os.fsync", power_cut)
+    with pytest.raises(OSError, match="power"):
+        store.save("t", write("new"))
+    assert read(store, "t") == "old"
