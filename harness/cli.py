@@ -132,6 +132,12 @@ ray_options = with_options(
     "--concurrency", type=int, help="Most trials of one search at once; 1 makes adaptive methods reproducible."
 )
 @click.option("--parallel-units", type=int, help="Most searches at once.")
+@click.option(
+    "--replay",
+    is_flag=True,
+    help="Train every depth and the one-shot networks; replay all searches over depths from that, on --workers "
+    "simulated devices (1 by default).",
+)
 @click.option("--max-cost", type=float, help="Limit in device-seconds; no new trial starts beyond it.")
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj

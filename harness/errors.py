@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 NEARLY_FULL = 1_000_000  # bytes; what fails on a disk with less than this failed because of it
 
 
@@ -51,7 +52,8 @@ def full_disk_told(*places: Path | str) -> Iterator[None]:
     except (UserError, MachineError):
         raise
     except Exception as error:
-        if full := full_place(str(error), *places):
+        another = isinstance(error, OSError) and error.errno not in _FULL  # it says itself what is wrong
+        if not another and (full := full_place(str(error), *places)):
             free, total = (f"{size / 1e6:,.1f} MB" for size in (_disk(full).free, _disk(full).total))
             raise MachineError(
                 f"the disk that holds {full} is full ({free} of {total} are free); free some space on it, then give "
@@ -64,7 +66,7 @@ def full_place(message: str, *places: Path | str) -> Path | None:
     """The place without room that explains an error with this message; Ray and torch pass on only text, if that."""
     local = [Path(place) for place in places if "://" not in str(place)]
     full = next((place for place in local if _disk(place).free < NEARLY_FULL), None)
-    said = any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EDQUOT))
+    said = any(os.strerror(number) in message for number in _FULL)
     return full or (local[0] if said and local else None)
 
 

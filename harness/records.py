@@ -4,7 +4,7 @@ These records are the truth on disk; MLflow, the comparison and the report are v
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -25,6 +25,10 @@ Count = Annotated[int, Field(ge=0)]
 FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every other kind names a one-shot method
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
 PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
+NOT_CARRIED_OVER = (
+    "checkpoint",
+    "lost",
+)  # from a trained trial to its replays: they depend on the run, not the network
 
 
 class TrialConfig(Frozen):
@@ -112,6 +116,12 @@ class Cost(Frozen):
     @property
     def device_seconds(self) -> float:
         return self.held_seconds * self.devices
+
+    def without(self, phases: Sequence[str]) -> "Cost":
+        """The same, as if these phases had taken no time."""
+        seconds = sum(self.phases.get(phase, 0.0) for phase in phases)
+        kept = {phase: 0.0 if phase in phases else value for phase, value in self.phases.items()}
+        return self.model_copy(update={"held_seconds": max(0.0, self.held_seconds - seconds), "phases": kept})
 
     @property
     def train_seconds(self) -> float:
@@ -333,6 +343,7 @@ class UnitPlan(Frozen):
     concurrency: int | None
     refit: bool
     facts: MethodFacts
+    replayed: bool = False  # its search is not trained: it is told what trials of another unit reported
     version: int = VERSION
 
     @property
@@ -350,6 +361,8 @@ class UnitPlan(Frozen):
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
         not_determining: Any = {"space": {"description", "margins"}, "facts": True, "version": True}
+        if not self.replayed:  # as if it were not there: so were the plans of earlier versions
+            not_determining["replayed"] = True
         determining = self.model_dump_json(exclude=not_determining)
         return hashlib.sha256(determining.encode()).hexdigest()[:16]
 

@@ -11,7 +11,7 @@ INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
 def notes(by_method: ByMethod, units: Sequence[Unit], contamination: Contamination) -> tuple[str, ...]:
-    found = [*_on_contamination(contamination)]
+    found = [*_on_replays(by_method), *_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
@@ -20,6 +20,17 @@ def notes(by_method: ByMethod, units: Sequence[Unit], contamination: Contaminati
         found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
     return (*found, INTERVALS)
+
+
+def _on_replays(by_method: ByMethod) -> Iterator[str]:
+    replayed = {method for method, units in by_method.items() if any(unit.plan.replayed for unit in units)}
+    if replayed:
+        trained = [method for method in by_method if method not in replayed]
+        yield (
+            f"Trained: {', '.join(trained) or 'none of these'}. Replayed from trials that were trained once, and "
+            f"charged what those cost: {', '.join(sorted(replayed))}. What does not carry over (worker start, "
+            "checkpoints, work lost in crashes) is left out of every method's cost."
+        )
 
 
 def _on_contamination(contamination: Contamination) -> Iterator[str]:

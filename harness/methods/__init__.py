@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does 
 
 DEFAULT = "ldn,grid"  # what a run compares when nothing else is asked for
 
+RECORDER = "grid"  # trains every depth of a space: its trials are what other searches are replayed from
+
 _FOLDER = Path(__file__).parent
 _own: dict[str, type["SearchMethod"]] = {}  # by name: users' own, once their file was loaded or a worker received it
 

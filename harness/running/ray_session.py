@@ -67,7 +67,8 @@ def _start_here(folder: Path, debug: bool, common: dict[str, Any]) -> None:
         _needed_processes_only(debug),
         _no_printing(debug),
     ):
-        ray._raylet.Config.initialize("")  # reads the mode again: Ray was imported before it was set
+        native: Any = ray._raylet
+        native.Config.initialize("")  # reads the mode again: Ray was imported before it was set
         ray.init(
             "local",  # or Ray would join whatever cluster it finds running on this machine
             include_dashboard=False,

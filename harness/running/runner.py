@@ -19,11 +19,12 @@ from harness.cluster.doctor import check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError, full_disk_told
-from harness.methods import known_methods
+from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key
 from harness.running.ray_session import ray_session
+from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.store import UnitFolder, only_writer, write_atomically
@@ -53,6 +54,12 @@ class RunOptions:
     data_dir: Path | None = None
     debug: bool = False
     may_exit: bool = False  # a second Ctrl-C ends the process at once: right for the command line only
+    replay: bool = False  # searches over fixed depths are not trained: every depth is, once for each seed
+
+    @property
+    def simulated_devices(self) -> int:
+        """Of a replayed search. Not the machine's: the same command gives the same search everywhere."""
+        return min((limit for limit in (self.workers, self.concurrency) if limit), default=1)
 
 
 @dataclass(frozen=True)
@@ -71,18 +78,45 @@ def make_units(
     spaces: Sequence[SearchSpace], methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
 ) -> list[RunningUnit]:
     """All units, spaces and methods interleaved by seed. Plans are checked; nothing is written."""
+    several = len(spaces) > 1
+    make = _with_replays if options.replay else _all_live
     return [
-        make_unit(space, name, method, seed, options, cell=space.name if len(spaces) > 1 else "")
+        unit
         for seed in seeds
         for space in spaces
-        for name, method in methods.items()
+        for unit in make(space, methods, seed, options, space.name if several else "")
     ]
 
 
+def _all_live(
+    space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
+) -> list[RunningUnit]:
+    return [make_unit(space, name, method, seed, options, cell) for name, method in methods.items()]
+
+
+def _with_replays(
+    space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
+) -> list[RunningUnit]:
+    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed."""
+    if not any(method.exhaustive for method in methods.values()):
+        methods = {**methods, **parse_methods(RECORDER)}
+    trained = {name: method for name, method in methods.items() if method.learns_depth or method.exhaustive}
+    live = _all_live(space, trained, seed, options, cell)
+    recorder = next(unit for unit in live if unit.plan.facts.exhaustive)
+    replayed = {name: method for name, method in methods.items() if name not in trained}
+    return live + [make_unit(space, name, method, seed, options, cell, recorder) for name, method in replayed.items()]
+
+
 def make_unit(
-    space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions, cell: str = ""
+    space: SearchSpace,
+    name: str,
+    method: SearchMethod,
+    seed: int,
+    options: RunOptions,
+    cell: str = "",
+    recorder: RunningUnit | None = None,
 ) -> RunningUnit:
-    """Where a run calls a method's `plan`: once for each seed."""
+    """Where a run calls a method's `plan`: once for each seed. With a `recorder`, the search is replayed from it."""
     space.training.check_device(options.gpus_per_trial > 0)
     search_plan = plan_of(name, method, space, seed)
     plan = UnitPlan(
@@ -93,11 +127,15 @@ def make_unit(
         trials=search_plan.n_trials,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
-        concurrency=options.concurrency,
+        concurrency=options.simulated_devices if recorder else options.concurrency,
         refit=options.refit,
         facts=method.facts(),
+        replayed=recorder is not None,
     )
-    return RunningUnit(plan, method, search_plan, UnitFolder(options.out, space.name, name, seed), cell)
+    folder = UnitFolder(options.out, space.name, name, seed)
+    if recorder:
+        return ReplayedUnit(plan, method, search_plan, folder, cell, recorder=recorder)
+    return RunningUnit(plan, method, search_plan, folder, cell)
 
 
 def run_units(
@@ -114,7 +152,8 @@ def run_units(
             unit.folder.check(unit.plan)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
     complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
-    cost_before = sum(unit.result.cost.device_seconds for unit in complete.values() if unit.result)
+    trained = (unit for unit in complete.values() if not unit.plan.replayed)
+    cost_before = sum(unit.result.cost.device_seconds for unit in trained if unit.result)
     for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
         on_complete(unit_read)
     interrupted = False

@@ -131,11 +131,12 @@ class SideBySide:
                     unit.failure = f"its result could not be written: {type(error).__name__}: {error}"
         if self._max_cost is not None and self.device_seconds >= self._max_cost:
             for unit in self.units:
-                unit.capped = unit.choice is None
+                unit.capped = unit.choice is None and not unit.plan.replayed
 
     @property
     def device_seconds(self) -> float:
-        return self._cost_before + sum(unit.device_seconds for unit in self.units)
+        """That were spent: a replayed search is charged for trials, but it trains none."""
+        return self._cost_before + sum(unit.device_seconds for unit in self.units if not unit.plan.replayed)
 
     @property
     def is_finished(self) -> bool:

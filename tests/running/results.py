@@ -18,7 +18,7 @@ from harness.spaces import load_space
 
 TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
-    "most_coresident_trials",
+    *("most_coresident_trials", "checksum"),
 }
 TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
@@ -36,7 +36,7 @@ def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
     for line in (folder / "trials.jsonl").read_text().splitlines():
         trial = {key: value for key, value in json.loads(line).items() if key not in TIMED_TRIAL}
         trial["curve"] = [{k: v for k, v in point.items() if k != "device_seconds"} for point in trial["curve"]]
-        trial["epochs"] = json.loads(line)["cost"]["epochs"]
+        trial["work"] = {key: json.loads(line)["cost"][key] for key in ("epochs", "tflop", "samples", "block_passes")}
         trials.append(trial)
     return {"result": result, "trials": sorted(trials, key=lambda trial: (trial["depth"], trial["trial_id"]))}
 
@@ -87,8 +87,13 @@ def local_ray(**resources: int) -> Iterator[None]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def processes_below(ancestor: int) -> dict[int, str]:
-    """Process ids and titles of a process and all that descend from it."""
+def workers_of(raylet_parent: int) -> list[int]:
+    """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+    return processes_of(raylet_parent, "ray::ImplicitFunc")
+
+
+def processes_of(ancestor: int, title: str = "") -> list[int]:
+    """Process ids below a process whose command line has this in its first word."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -99,16 +104,13 @@ def processes_below(ancestor: int) -> dict[int, str]:
         parents[int(path.name)] = int(status.rpartition(")")[2].split()[1])
 
     def descends(pid: int) -> bool:
-        while pid > 1 and pid != ancestor:
+        while pid > 1:
             pid = parents.get(pid, 0)
-        return pid == ancestor
+            if pid == ancestor:
+                return True
+        return False
 
-    return {pid: title for pid, title in titles.items() if descends(pid)}
-
-
-def workers_of(raylet_parent: int) -> list[int]:
-    """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
-    return [pid for pid, title in processes_below(raylet_parent).items() if title.startswith("ray::ImplicitFunc")]
+    return [pid for pid, words in titles.items() if title in words.split(" ")[0] and descends(pid)]
 
 
 def listening(pids: Iterable[int]) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import main
 from harness.errors import MachineError, UserError
-from harness.running.store import only_writer
+from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
 from tests.running.results import kill_nine, ledger, local_ray, read, searches, unit_folder, wait_for, workers_of
@@ -50,15 +50,56 @@ def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path
     assert all((unit_folder(tmp_path / "two", method) / "model.pt").exists() for method in methods.split(","))
 
 
-def test_methods_that_adapt_repeat_themselves_one_trial_at_a_time(tmp_path: Path) -> None:
-    methods = "optuna_tpe,asha,optuna_asha,golden_section"
-    for out in ("first", "second"):
-        outcome = searches(tmp_path / out, methods, concurrency=1)
-        assert outcome.failures == {}
-    for method in methods.split(","):
-        first = read(tmp_path / "first", method)
-        assert first == read(tmp_path / "second", method)
-        assert first["result"]["concurrency"] == 1 and not first["result"]["order_dependent"]
+STOPS_ALL = """
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import BasicVariantGenerator
+
+from harness.methods.base import TIME, SearchMethod, SearchPlan
+
+
+class AtThirty(FIFOScheduler):
+    def on_trial_result(self, tune_controller, trial, result):
+        return self.STOP if result[TIME] >= 30 else self.CONTINUE
+
+
+class StopsAll(SearchMethod):
+    def plan(self, space, budget, seed):
+        depths = tune.grid_search([4, 1, 3])
+        return SearchPlan({"depth": depths}, BasicVariantGenerator(random_state=seed), AtThirty())
+"""
+
+
+def test_a_replayed_search_equals_the_live_one_to_the_bit(tmp_path: Path) -> None:
+    """One trial at a time, every search repeats itself, live and replayed: trials, stops, choice, test measures.
+
+    One of them stops every trial: no network of its choice was kept, and it is trained again up to that epoch.
+    """
+    (tmp_path / "stops_all.py").write_text(STOPS_ALL)
+    searched = ["random_search", "deepest", "optuna_tpe", "asha", "optuna_asha", "golden_section", "stops_all"]
+    methods = ",".join([*searched[:-1], str(tmp_path / "stops_all.py")])
+    patience = "training.patience=30"
+    assert searches(tmp_path / "live", methods, patience, concurrency=1).failures == {}
+    outcome = searches(tmp_path / "replayed", methods, patience, replay=True)
+    assert outcome.failures == {} and outcome.unfinished == ()
+    for method in searched:
+        live, replayed = (read(tmp_path / out, method) for out in ("live", "replayed"))
+        for unit in (live, replayed):
+            del unit["result"]["plan_hash"], unit["result"]["checksum"]
+        assert replayed == live, method
+        assert live["result"]["concurrency"] == 1 and not live["result"]["order_dependent"]
+        assert (unit_folder(tmp_path / "replayed", method) / "model.pt").exists()
+    stopped = ledger(tmp_path / "replayed", "stops_all")
+    assert [event["task"]["do"] for event in stopped if event["event"] == "suggest"][-2:] == ["retrain", "final"]
+    charged = {result.method: result for result in outcome.results}
+    recorded = UnitFolder(tmp_path / "replayed", "quickstart", "grid", 0).read()  # it was trained, though not asked for
+    [deepest] = UnitFolder(tmp_path / "replayed", "quickstart", "deepest", 0).read().trials
+    assert deepest.cost.held_seconds == pytest.approx(
+        recorded.trials[4].cost.held_seconds - recorded.trials[4].cost.phases["checkpoint"], abs=1e-5
+    )
+    assert charged["stops_all"].cost.epochs == 3 * 30  # what was trained again is not charged
+    again = searches(tmp_path / "replayed", methods, patience, replay=True)  # all complete: nothing runs
+    assert again.results == outcome.results
 
 
 def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
@@ -81,8 +122,6 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     assert killed
     searches(tmp_path / "whole", "ldn", *long)
     assert read(tmp_path / "killed", "ldn") == read(tmp_path / "whole", "ldn")
-    from harness.running.store import UnitFolder
-
     [trial] = UnitFolder(tmp_path / "killed", "quickstart", "ldn", 0).read().trials
     assert [attempt.ended for attempt in trial.attempts] == ["died", "finished"]
     assert trial.attempts[1].resumed_from_epoch > 0
