@@ -101,12 +101,12 @@ class Results:
 
         A one-shot method of your own is given as its file ("mine.py"), in a session that has not run it.
         """
-        from harness.methods import load_method
+        from harness.methods import parse_methods
         from harness.running.store import UnitFolder
         from harness.training.predict import Predictor
 
-        if method.endswith(".py"):  # a one-shot network of the user's own needs its file to be built
-            method, _ = load_method(method)
+        if ".py" in method:  # a one-shot network of the user's own needs its file to be built
+            [method] = parse_methods(method)
         path = UnitFolder(self.out, self.space, method, seed).model_path
         if not path.exists():
             have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]

@@ -334,7 +334,7 @@ class UnitPlan(Frozen):
     """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
 
     space: SearchSpace
-    method: str
+    method: str  # a row of the comparison: `asha`, or `asha:grace_epochs=20` where an option is not the default
     options: dict[str, Any]
     seed: Count
     trials: Count  # as planned
@@ -347,6 +347,11 @@ class UnitPlan(Frozen):
     version: int = VERSION
 
     @property
+    def method_file(self) -> str:
+        """The name of the method's file: `method` is that, with the options that are not the default ones."""
+        return self.method.partition(":")[0]
+
+    @property
     def devices(self) -> float:
         """That a trial holds: GPUs, or cores where it has none."""
         return self.gpus_per_trial or self.cpus_per_trial
@@ -354,7 +359,7 @@ class UnitPlan(Frozen):
     def trial_config(self, depth: int) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth
-        kind, options = (self.method, self.options) if learns else (FIXED_DEPTH, {})
+        kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
         return TrialConfig.of(self.space, kind, depth, self.seed, options)
 
     @property

@@ -196,7 +196,7 @@ class Budget(Frozen):
 
 
 class Margins(Frozen):
-    """How much worse a method may be and still count as non-inferior."""
+    """How much worse a method may be and still count as good."""
 
     accuracy: Annotated[float, Field(gt=0)] = 0.01
     log_likelihood: Annotated[float, Field(gt=0)] = 0.05

@@ -12,8 +12,8 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
 from harness.comparing.phases import phases_of
-from harness.comparing.sentences import headline, sentence
-from harness.comparing.stages import build_stage
+from harness.comparing.sentences import headline, leading_cost, sentence
+from harness.comparing.stages import build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
 from harness.errors import UserError, nearest
@@ -48,8 +48,11 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
     margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference, margins)
+    search = build_stage("search", by_method, reference)
     doubts = contamination(by_method, search.pairs)
+    cost = leading_cost(doubts)
+    search = with_verdicts(search, reference, cost, margins)
+    refit = build_stage("search + refit", by_method, reference) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
@@ -70,10 +73,10 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
-        headline=headline(reference, search.pairs, doubts.found),
+        headline=headline(reference, search.pairs, cost, exhaustive),
         sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
         search=search,
-        refit=build_stage("search + refit", by_method, reference, margins) if refitted else None,
+        refit=with_verdicts(refit, reference, cost, margins) if refit else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),

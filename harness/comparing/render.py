@@ -13,7 +13,11 @@ from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, sum
 from harness.comparing.values import Comparison
 from harness.text.shown import markdown_text
 
-_OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
+_OUTCOME_STYLES = {
+    **dict.fromkeys(("better", "as good", "identical"), "green"),
+    **dict.fromkeys(("worse", "worse beyond the margin"), "red"),
+    **dict.fromkeys(("slightly worse", "undecided", "withheld"), "yellow"),
+}
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.comparing.anytime import ORDERS
-from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends, signed
+from harness.comparing.numbers import listed, mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
 from harness.comparing.values import Comparison, MethodRow, Pair, Reached, Stage
 from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure, judged
@@ -88,11 +88,6 @@ def _titles(better: Better) -> str:
     return listed([f"{measure.title} ({measure.unit})" if measure.unit else measure.title for measure in found])
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
-
-
 def difference_table(stage: Stage, reference: str, margins: Margins) -> TableView:
     """One line per baseline and judged measure."""
     rows = [
@@ -109,8 +104,8 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
-        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end is inside the margin."
-        + (f" {listed(lower)}: negative is good." if lower else ""),
+        caption="Paired by seed, with 95 % t intervals. The words hold for all verdicts together: the chance that any "
+        "is wrong is 5 % (Holm)." + (f" {listed(lower)}: negative is good." if lower else ""),
         columns=("baseline", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )
@@ -126,7 +121,7 @@ def outcome_of(pair: Pair, measure: Measure) -> str:
 def _outcome(pair: Pair, measure: Measure) -> str:
     outcome = outcome_of(pair, measure)
     verdict = pair.verdicts.get(measure.key)
-    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "inconclusive" else outcome
+    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "undecided" else outcome
 
 
 def equal_quality_table(comparison: Comparison) -> TableView:

@@ -22,7 +22,7 @@ class Pair(Frozen):
     seeds: tuple[int, ...]
     cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
     differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
-    verdicts: dict[str, Verdict]  # of the measures that have a margin; empty when withheld
+    verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
 

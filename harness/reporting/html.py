@@ -81,7 +81,8 @@ def _big_number(found: Interval | None, what: str) -> str:
     if found is None:
         return ""
     if straddles_one(found):
-        return f"<p class=big>≈ 1×</p><p class=what>{html_text(what)}: no clear difference</p>"
+        ends = ratio_with_ends(found).partition(" ")[2]
+        return f"<p class=big>?</p><p class=what>{html_text(what)}: which is cheaper is undecided {ends}</p>"
     factor, words = as_said(what, found)
     number, _, ends = ratio_with_ends(factor).partition(" ")
     return f"<p class=big>{number}</p><p class=what>{html_text(words)} {ends}</p>"

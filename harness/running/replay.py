@@ -48,7 +48,7 @@ def simulate(
     method that is asked has heard all that was known by then. `begin` is what the clock shows at first, unless a
     ledger that is continued has shown later times. Returns the number of steps: reports and ends.
     """
-    now, steps = max(begin, *map(_last_seen, together.units)), 0
+    now, steps = max([begin, *map(_last_seen, together.units)]), 0
     events: list[tuple[float, int, int]] = []  # when, what, whose turn
     running: dict[int, tuple[Trial, Course, float]] = {}  # with the moment of its start
     reports: dict[int, Report] = {}  # the next one of each

@@ -244,7 +244,7 @@ def _fit(
 
 def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, type[SearchMethod]]:
     """One-shot methods of users' own: workers do not have their files, so the classes travel by value."""
-    classes = {unit.plan.method: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
+    classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
     own = {name: each for name, each in classes.items() if name not in known_methods()}
     for each in own.values():
         ray.cloudpickle.register_pickle_by_value(sys.modules[each.__module__])

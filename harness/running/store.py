@@ -113,6 +113,9 @@ class UnitFolder:
                 f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
                 "settings to continue, another --out, or --fresh to move it aside"
             )
+        if not self.is_complete:
+            for _ in self.events():  # a damaged ledger is told before Ray is started
+                pass
 
     def claim(self, plan: UnitPlan, fresh: bool) -> None:
         """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""

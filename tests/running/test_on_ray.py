@@ -211,11 +211,11 @@ def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.Captu
     methods = f"ldn,{tmp_path / 'ends.py'}:skip=1,{tmp_path / 'equal_exits.py'}:scale=2.0"
     outcome = searches(out, methods, seeds=(0, 1))
     assert outcome.failures == {}
-    assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
-    [trial] = read(out, "equal_exits")["trials"]
+    assert [trial["depth"] for trial in read(out, "ends:skip=1")["trials"]] == [1, 4]
+    [trial] = read(out, "equal_exits:scale=2.0")["trials"]
     assert trial["kind"] == "equal_exits" and len(trial["posterior"]["q"]) == 5
     with pytest.raises(SystemExit) as exit_:
         main(["compare", "quickstart", "--out", str(out), "--format", "md"])
     assert exit_.value.code == 0
     table = capsys.readouterr().out
-    assert "| ends |" in table and "| equal\\_exits |" in table
+    assert "| ends:skip=1 |" in table and "| equal\\_exits:scale=2.0 |" in table
