@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 export RAY_USAGE_STATS_ENABLED = 0
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: help compare ui test fast lint bench clean
+.PHONY: help compare ui test fast drill fuzz lint bench clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | column -t -s '|'
@@ -27,6 +27,12 @@ test: $(INSTALLED) ## Run all tests, including real end-to-end runs (about 15 mi
 
 fast: $(INSTALLED) ## Run the fast tests only, in about a minute.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+drill: $(INSTALLED) ## Kill, stop and damage N small runs at random, give them again, compare to the bit (N=10).
+	$(BIN)/python -m tests.drill $(or $(N),10)
+
+fuzz: $(INSTALLED) ## Give the command line N malformed inputs, judge each, print a table by group (N=1000).
+	$(BIN)/python -m tests.fuzz --inputs $(or $(N),1000)
 
 lint: $(INSTALLED) ## Run ruff and mypy --strict, and check links, commands and paths of the documents.
 	$(BIN)/ruff check harness tests benchmarks docs/*.py

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
 from harness.records import Unit
@@ -101,12 +101,12 @@ class Results:
 
         A one-shot method of your own is given as its file ("mine.py"), in a session that has not run it.
         """
-        from harness.methods import load_method
+        from harness.methods import parse_methods
         from harness.running.store import UnitFolder
         from harness.training.predict import Predictor
 
-        if method.endswith(".py"):  # a one-shot network of the user's own needs its file to be built
-            method, _ = load_method(method)
+        if ".py" in method:  # a one-shot network of the user's own needs its file to be built
+            [method] = parse_methods(method)
         path = UnitFolder(self.out, self.space, method, seed).model_path
         if not path.exists():
             have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]
@@ -127,7 +127,8 @@ class Results:
         target = Path(path) if path else self.out / self.space / "report.html"
         html = self.html
         try:
-            write_atomically(target, html)
+            with full_disk_told(target):
+                write_atomically(target, html)
         except OSError as error:
             raise UserError(f"the report {target} cannot be written: {error.strerror}") from None
         return target
@@ -266,6 +267,7 @@ def run(
     max_cost: float | None = None,
     max_failures: int = 2,
     refit: bool = False,
+    replay: bool = False,
     fresh: bool = False,
     address: str | None = None,
     storage: str | None = None,
@@ -302,6 +304,7 @@ def run(
         max_cost=max_cost,
         max_failures=max_failures,
         refit=refit,
+        replay=replay,
         fresh=fresh,
         address=address,
         storage=storage,

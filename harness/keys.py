@@ -37,6 +37,7 @@ KIND_SUPERSEDED: Final = "superseded"  # a run whose records were replaced by ne
 TAG_SEARCH: Final = "search"  # the method's name
 TAG_SEED: Final = "seed"
 TAG_SPACE: Final = "space"
+TAG_REPLAYED: Final = "replayed"  # "true": its search was replayed from recorded trials, not trained
 TAG_UNIT_KEY: Final = "harness.unit_key"  # makes writing idempotent: one run per key
 TAG_FINGERPRINT: Final = "harness.fingerprint"  # tells which records a run shows
 TAG_MODEL: Final = "harness.model"  # the URI of the winner's logged model

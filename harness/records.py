@@ -4,7 +4,9 @@ These records are the truth on disk; MLflow, the comparison and the report are v
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -27,6 +29,10 @@ StopReason = Literal["patience", "cap", "scheduler", "failed"]
 Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
+NOT_CARRIED_OVER = (
+    "checkpoint",
+    "lost",
+)  # from a trained trial to its replays: they depend on the run, not the network
 
 
 class TrialConfig(Frozen):
@@ -115,6 +121,12 @@ class Cost(Frozen):
     @property
     def device_seconds(self) -> float:
         return self.held_seconds * self.devices
+
+    def without(self, phases: Sequence[str]) -> "Cost":
+        """The same, as if these phases had taken no time."""
+        seconds = sum(self.phases.get(phase, 0.0) for phase in phases)
+        kept = {phase: 0.0 if phase in phases else value for phase, value in self.phases.items()}
+        return self.model_copy(update={"held_seconds": max(0.0, self.held_seconds - seconds), "phases": kept})
 
     @property
     def train_seconds(self) -> float:
@@ -207,6 +219,18 @@ class TrialRecord(Frozen):
         """The depth of the network that it would hand over."""
         return self.posterior.d_opt if self.posterior else self.depth
 
+    @property
+    def jitter(self) -> float | None:
+        """Median absolute change of the validation log-likelihood from report to report, over the last quarter of
+        training; None where there are no two reports.
+        """
+        late = [
+            abs(after.val_log_likelihood - before.val_log_likelihood)
+            for before, after in pairwise(self.curve)
+            if after.epoch > 0.75 * self.curve[-1].epoch
+        ]
+        return median(late) if late else None
+
     @classmethod
     def of(
         cls, trial_id: str, config: TrialConfig, split_hash: str, last: Progress, environment: Environment, **more: Any
@@ -244,6 +268,15 @@ class DepthMeasures(Frozen):
     measures: Measures
 
 
+class Floor(Frozen):
+    """What is reached without a network, on the same training, validation and test rows; outside all costs."""
+
+    linear: Measures  # scikit-learn's logistic regression, its penalty chosen on the validation rows
+    guess: Measures  # the class frequencies of the training rows
+    converged: bool  # False: the linear model's solver stopped at its limit of iterations
+    seconds: NonNegative = 0.0
+
+
 class FinalEvaluation(Frozen):
     """What was read off the test set, opened once for the unit, after the choice was on disk."""
 
@@ -265,7 +298,8 @@ class FinalEvaluation(Frozen):
     parameters: Count = 0  # of the chosen network
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
-    seconds: NonNegative = 0.0  # device time of this evaluation, outside search cost
+    floor: Floor | None = None  # None in results of an earlier version
+    seconds: NonNegative = 0.0  # device time of this evaluation without the floor, outside search cost
 
 
 class Refit(Frozen):
@@ -331,7 +365,7 @@ class UnitPlan(Frozen):
     """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
 
     space: SearchSpace
-    method: str
+    method: str  # a row of the comparison: `asha`, or `asha:grace_epochs=20` where an option is not the default
     options: dict[str, Any]
     seed: Count
     trials: Count  # as planned
@@ -340,7 +374,13 @@ class UnitPlan(Frozen):
     concurrency: int | None
     refit: bool
     facts: MethodFacts
+    replayed: bool = False  # its search is not trained: it is told what trials of another unit reported
     version: int = VERSION
+
+    @property
+    def method_file(self) -> str:
+        """The name of the method's file: `method` is that, with the options that are not the default ones."""
+        return self.method.partition(":")[0]
 
     @property
     def devices(self) -> float:
@@ -350,13 +390,15 @@ class UnitPlan(Frozen):
     def trial_config(self, depth: int) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth
-        kind, options = (self.method, self.options) if learns else (FIXED_DEPTH, {})
+        kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
         return TrialConfig.of(self.space, kind, depth, self.seed, options)
 
     @property
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
         not_determining: Any = {"space": {"description", "margins"}, "facts": True, "version": True}
+        if not self.replayed:  # as if it were not there: so were the plans of earlier versions
+            not_determining["replayed"] = True
         determining = self.model_dump_json(exclude=not_determining)
         return hashlib.sha256(determining.encode()).hexdigest()[:16]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records import MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.records import NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,33 @@ ByMethod = Mapping[str, Sequence[Finished]]
 
 
 def finished_by_method(units: Sequence[Unit], reference: str) -> dict[str, list[Finished]]:
-    """Finished units by method, the reference first, each group in the order of its seeds."""
+    """Finished units by method, the reference first, each group in the order of its seeds.
+
+    Beside replayed units, those that were trained are taken without what does not carry over to a replay.
+    """
     groups: dict[str, list[Finished]] = {}
+    any_replayed = any(unit.plan.replayed for unit in units if unit.result)
     for unit in sorted(units, key=lambda unit: (unit.plan.method != reference, unit.plan.seed)):
         if unit.result is not None:
-            groups.setdefault(unit.plan.method, []).append(Finished(unit.plan, unit.trials, unit.result))
+            finished = Finished(unit.plan, unit.trials, unit.result)
+            groups.setdefault(unit.plan.method, []).append(_as_replayed(finished) if any_replayed else finished)
     return groups
+
+
+def _as_replayed(unit: Finished) -> Finished:
+    """Its costs without worker starts, checkpoints and lost work: no replayed unit has any."""
+    result = unit.result.model_copy(
+        update={"cost": unit.result.cost.without(NOT_CARRIED_OVER), "worker_start_device_seconds": 0.0}
+    )
+    return Finished(unit.plan, tuple(map(_trial_as_replayed, unit.trials)), result)
+
+
+def _trial_as_replayed(trial: TrialRecord) -> TrialRecord:
+    """Records do not say at which report its checkpoints were written: they are taken off evenly."""
+    cost = trial.cost.without(NOT_CARRIED_OVER)
+    share = cost.held_seconds / trial.cost.held_seconds if trial.cost.held_seconds else 1.0
+    curve = (point.model_copy(update={"device_seconds": share * point.device_seconds}) for point in trial.curve)
+    return trial.model_copy(update={"cost": cost, "curve": tuple(curve)})
 
 
 def exhaustive_method(by_method: ByMethod) -> str | None:

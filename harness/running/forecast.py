@@ -35,6 +35,7 @@ class MethodForecast:
     seeds: int
     max_epochs: int
     device_seconds: float  # all trials of all seeds, each trained to the cap
+    replayed: bool = False  # from recordings: nothing is trained for it
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,18 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Forecast:
 
 def _forecast(units: Sequence[RunningUnit], timings: "_Timings") -> MethodForecast:
     plan = units[0].plan
-    cost = sum(timings.trial_seconds(unit) * unit.plan.trials * unit.plan.devices for unit in units)
     return MethodForecast(
-        plan.space.name, plan.method, plan.trials, len(units), plan.space.training.max_epochs, device_seconds=cost
+        plan.space.name,
+        plan.method,
+        plan.trials,
+        len(units),
+        plan.space.training.max_epochs,
+        device_seconds=sum(
+            timings.trial_seconds(unit) * unit.plan.trials * unit.plan.devices
+            for unit in units
+            if not unit.plan.replayed
+        ),
+        replayed=plan.replayed,
     )
 
 

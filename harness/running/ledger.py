@@ -22,7 +22,7 @@ from harness.records import (
     TrialConfig,
     TrialRecord,
 )
-from harness.running.messages import AnyTask, Facts, Report, Task, seen_by_search
+from harness.running.messages import AnyTask, Facts, Report, RetrainTask, Task, seen_by_search
 from harness.spaces import Frozen
 
 Status = Literal["finished", "stopped", "failed"]
@@ -198,6 +198,8 @@ class TrialLog:
 
     @property
     def has_reported_its_end(self) -> bool:
+        if isinstance(self.task, RetrainTask):
+            return bool(self.progress and self.progress.epoch >= self.task.epochs)
         return self.final is not None or bool(self.progress and self.progress.stop_reason)
 
     @property

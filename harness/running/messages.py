@@ -25,7 +25,7 @@ class TrainTask(Frozen):
     """One trial of a search."""
 
     do: Literal["train"] = "train"
-    unit: str  # its key in the checkpoint store
+    unit: str  # with `trial`, its key in the checkpoint store; of a replayed trial, that of the recorded one
     trial: str
     config: TrialConfig
     may_be_stopped: bool  # by a scheduler
@@ -41,6 +41,16 @@ class RefitTask(Frozen):
     epochs: Count
 
 
+class RetrainTask(Frozen):
+    """The chosen network as a scheduler left it, where nobody has kept it: the trial again, up to that epoch."""
+
+    do: Literal["retrain"] = "retrain"
+    unit: str
+    trial: Literal["retrained"] = "retrained"
+    config: TrialConfig
+    epochs: Count
+
+
 class FinalTask(Frozen):
     """The final evaluation: opens the test set, after the choice is on disk."""
 
@@ -49,13 +59,13 @@ class FinalTask(Frozen):
     trial: Literal["final"] = "final"
     config: TrialConfig  # of the chosen trial
     epochs: Count  # its best one
-    chosen: str
+    chosen: str  # key of its checkpoint
     d_opt: Count
-    others: tuple[tuple[str, Count], ...]  # trials of other fixed depths, and their depths. Analysis only.
+    others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
     refit_d_opt: Count | None  # None: there was no refit
 
 
-AnyTask = TrainTask | RefitTask | FinalTask
+AnyTask = TrainTask | RefitTask | RetrainTask | FinalTask
 Task = Annotated[AnyTask, Field(discriminator="do")]  # as a field of a record
 _TASKS: TypeAdapter[AnyTask] = TypeAdapter(Task)
 

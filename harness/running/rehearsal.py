@@ -16,7 +16,7 @@ from harness.records import (
     Progress,
     StopReason,
 )
-from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report
+from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report, RetrainTask
 from harness.running.replay import Course, simulate, unused_experiment
 from harness.running.side_by_side import SideBySide
 from harness.running.unit import RunningUnit
@@ -57,7 +57,7 @@ def made_up_reports(task: AnyTask, value: Value) -> Iterator[tuple[float, Report
     if isinstance(task, FinalTask):
         yield 0.0, Report(final=_evaluation(value(config.depth, task.epochs)))
         return
-    cap = task.epochs if isinstance(task, RefitTask) else training.max_epochs
+    cap = task.epochs if isinstance(task, RefitTask | RetrainTask) else training.max_epochs
     yield 0.0, Report(facts=_FACTS)
     for epoch in [*range(training.report_every, cap, training.report_every), cap]:
         stop_reason: StopReason | None = "cap" if epoch == cap else None
@@ -84,7 +84,7 @@ def made_up_progress(
         val=_measures(value),
         posterior=posterior,
         depth_changed_late=None,
-        cost=Cost(epochs=epoch),
+        cost=Cost(held_seconds=float(epoch), epochs=epoch),
         point=point,
     )
 

@@ -5,18 +5,25 @@ were trained once (`Recording`). Units, searches, ledgers and records are those 
 the same search comes out on every machine.
 """
 
+import functools
 import heapq
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Experiment, Trial
 
-from harness.running.messages import AnyTask, Report, received_task
+from harness.errors import UserError
+from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Cost, Count, Progress
+from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Suggested, TrialLog
+from harness.running.messages import AnyTask, Facts, Report, TrainTask, received_task
 from harness.running.search import GO_ON, STOP
 from harness.running.side_by_side import SideBySide
+from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
+from harness.spaces import Frozen
 
 # --- the clock ------------------------------------------------------------------------------------------------------
 
@@ -41,7 +48,7 @@ def simulate(
     method that is asked has heard all that was known by then. `begin` is what the clock shows at first, unless a
     ledger that is continued has shown later times. Returns the number of steps: reports and ends.
     """
-    now, steps = max(begin, *map(_last_seen, together.units)), 0
+    now, steps = max([begin, *map(_last_seen, together.units)]), 0
     events: list[tuple[float, int, int]] = []  # when, what, whose turn
     running: dict[int, tuple[Trial, Course, float]] = {}  # with the moment of its start
     reports: dict[int, Report] = {}  # the next one of each
@@ -106,3 +113,152 @@ def unused_experiment(folder: str) -> Experiment:
 
 def _never_called(config: dict[str, Any]) -> None:
     raise AssertionError("nothing is trained on a simulated clock")
+
+
+# --- recordings -----------------------------------------------------------------------------------------------------
+
+
+class Recording(Frozen):
+    """A fixed-depth trial that was trained to its own end: by patience, at the cap, or because its loss failed.
+
+    It holds what carries over to another search. Workers' starts, time lost in crashes and the checkpoint phase do
+    not: how often a trial is saved depends on whether a scheduler may stop it.
+    """
+
+    depth: Count
+    seed: Count
+    config_hash: str
+    unit: str  # with `trial`, the key of its checkpoint
+    trial: str
+    started_at: float
+    coresident: Count  # most trials that ran beside it, itself included, when its seconds were measured
+    facts: Facts
+    progress: tuple[Progress, ...]
+    tail_seconds: float  # that its device was held beyond what its worker measured
+
+    @classmethod
+    def of(cls, log: TrialLog, told: Sequence[Reported], devices: float) -> "Recording":
+        assert log.facts is not None and log.progress is not None
+        cost = log.cost(devices)
+        return cls(
+            depth=log.depth,
+            seed=log.config.seed,
+            config_hash=log.config.hash,
+            unit=log.task.unit,
+            trial=log.task.trial,
+            started_at=log.attempts[0].started_at,
+            coresident=max(event.coresident for event in told),
+            facts=log.facts.model_copy(update={"worker_start": (0.0, 0.0), "resumed_from": Cost(), "warning": ""}),
+            progress=tuple(_carried_over(event.report.progress) for event in told if event.report.progress),
+            tail_seconds=max(0.0, cost.held_seconds - cost.phases["lost"] - log.progress.cost.held_seconds),
+        )
+
+    @functools.cached_property
+    def _reports(self) -> tuple[tuple[float, Report], ...]:
+        told = ((each.cost.held_seconds, Report(progress=each)) for each in self.progress)
+        return (0.0, Report(facts=self.facts)), *told
+
+    def course(self) -> Course:
+        return Course(iter(self._reports), self.tail_seconds)
+
+
+def _carried_over(progress: Progress) -> Progress:
+    cost = progress.cost.without(NOT_CARRIED_OVER)
+    point = progress.point and progress.point.model_copy(update={"device_seconds": cost.device_seconds})
+    return progress.model_copy(update={"cost": cost, "point": point})
+
+
+def recordings_in(folder: UnitFolder) -> Iterator[Recording]:
+    """The trials of a unit's ledger that can stand for themselves in other searches."""
+    plan = folder.read_plan()
+    assert plan is not None
+    logs: dict[str, TrialLog] = {}
+    told: dict[str, dict[tuple[int, bool], Reported]] = {}  # an epoch that was trained again replaces the first one
+    for event in folder.events():
+        match event:
+            case Suggested(task=TrainTask() as task) if task.config.kind == FIXED_DEPTH:
+                logs[event.trial], told[event.trial] = TrialLog(event.trial, task, event.time), {}
+            case Started() | Reported() | Died() | Interrupted() | Ended() if event.trial in logs:
+                logs[event.trial].apply(event)
+                if isinstance(event, Reported) and (progress := event.report.progress):
+                    told[event.trial][progress.epoch, progress.stop_reason is not None] = event
+    for name, log in logs.items():
+        if log.status and log.has_reported_its_end:
+            yield Recording.of(log, list(told[name].values()), plan.devices)
+
+
+# --- a unit that is replayed ----------------------------------------------------------------------------------------
+
+
+class ReplayedUnit(RunningUnit):
+    """A unit whose search is replayed, in an instant, once its recordings are there. What follows the choice is real.
+
+    The search's ledger appears as a whole, with its choice: a driver that is killed before that has written nothing,
+    and one that is killed after it continues like any other.
+    """
+
+    def __init__(self, *args: Any, recorder: RunningUnit, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._recorder = recorder  # the unit that trains every depth of this seed
+        self._recordings: dict[int, Recording] = {}
+        self._is_simulated = False
+
+    def prepare(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        if self.folder.storage_key:
+            super().prepare(experiment)
+
+    def next_trial(self) -> Trial | None:
+        if self.choice is None and not self._is_simulated and not self.is_over:
+            if self._recorder.failure:
+                raise UserError(f"it has no recordings to be replayed from: {self._recorder.key} failed")
+            if self._recorder.given_up or not self._recorder.folder.is_complete:
+                self.given_up = self._recorder.given_up
+                return None
+            self.replay(recordings_in(self._recorder.folder))
+        return super().next_trial()
+
+    def replay(self, recordings: Iterable[Recording]) -> None:
+        """The whole search, up to its choice."""
+        self._recordings = {each.depth: each for each in recordings}
+        assert self.plan.concurrency is not None
+        together = SideBySide([self], self.plan.concurrency, 0, None, None, lambda unit: None)
+        began = min((each.started_at for each in self._recordings.values()), default=0.0)
+        self._is_simulated = True
+        try:
+            with self.folder.all_at_once():
+                super().prepare(self._experiment)
+                simulate(together, lambda task: self._recordings[task.config.depth].course(), begin=began)
+                if self.failure:
+                    raise UserError(self.failure)  # and the ledger does not appear
+        finally:
+            self._is_simulated, self.clock = False, time.time
+
+    def on_start(self, trial_id: str, coresident: int) -> None:
+        super().on_start(trial_id, self._coresident(trial_id, coresident))
+
+    def on_report(self, trial_id: str, report: Report, coresident: int) -> str:
+        return super().on_report(trial_id, report, self._coresident(trial_id, coresident))
+
+    def _coresident(self, trial_id: str, now: int) -> int:
+        """Of a replayed trial: when it was recorded, for that is what its seconds depend on."""
+        return self._recordings[self.logs[self.live[trial_id]].depth].coresident if self._is_simulated else now
+
+    def _follow_up(self) -> Trial | None:
+        return None if self._is_simulated else super()._follow_up()
+
+    def _train_task(self, name: str, depth: int) -> TrainTask:
+        """Its checkpoint is the recording's."""
+        task = super()._train_task(name, depth)
+        known = self._recordings.get(depth)
+        if known is None:
+            raise UserError(
+                f"method {self.plan.method} proposed depth {depth}, which has no recording on seed {self.plan.seed}; "
+                f"recorded are {', '.join(map(str, sorted(self._recordings))) or 'none'}"
+            )
+        if known.config_hash != task.config.hash:
+            raise UserError(
+                f"the recording of depth {depth}, seed {self.plan.seed}, was made with other settings than "
+                f"{self.plan.space.name} has now"
+            )
+        return task.model_copy(update={"unit": known.unit, "trial": known.trial})

@@ -58,7 +58,7 @@ def search_result(
         wall_seconds=max(r.ended_at for r in records) - min(r.started_at for r in records),
         driver_seconds=driver_seconds,
         concurrency=plan.concurrency,
-        order_dependent=plan.facts.adaptive and plan.concurrency != 1,
+        order_dependent=plan.facts.adaptive and plan.concurrency != 1 and not plan.replayed,
         cpus_per_trial=plan.cpus_per_trial,
         gpus_per_trial=plan.gpus_per_trial,
         most_coresident_trials=most_coresident,

@@ -1,10 +1,8 @@
 """Runs units side by side on Ray Tune: the only caller of `tune.Tuner`."""
 
 import contextlib
-import gc
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -13,28 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Before Ray is imported: no usage statistics, no output of its own, no state files (the ledgers are the state).
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
-os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
-os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
-
 import ray
 from ray import tune
 
-from harness.cluster.doctor import answers, check_resources, trial_slots
+from harness.cluster.doctor import check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
-from harness.errors import UserError
-from harness.methods import known_methods
+from harness.errors import UserError, full_disk_told
+from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key, packed_method
+from harness.running.ray_session import ray_session
+from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.store import UnitFolder, only_writer, write_atomically
@@ -65,6 +54,12 @@ class RunOptions:
     data_dir: Path | None = None
     debug: bool = False
     may_exit: bool = False  # a second Ctrl-C ends the process at once: right for the command line only
+    replay: bool = False  # searches over fixed depths are not trained: every depth is, once for each seed
+
+    @property
+    def simulated_devices(self) -> int:
+        """Of a replayed search. Not the machine's: the same command gives the same search everywhere."""
+        return min((limit for limit in (self.workers, self.concurrency) if limit), default=1)
 
 
 @dataclass(frozen=True)
@@ -83,18 +78,45 @@ def make_units(
     spaces: Sequence[SearchSpace], methods: Mapping[str, SearchMethod], seeds: Sequence[int], options: RunOptions
 ) -> list[RunningUnit]:
     """All units, spaces and methods interleaved by seed. Plans are checked; nothing is written."""
+    several = len(spaces) > 1
+    make = _with_replays if options.replay else _all_live
     return [
-        make_unit(space, name, method, seed, options, cell=space.name if len(spaces) > 1 else "")
+        unit
         for seed in seeds
         for space in spaces
-        for name, method in methods.items()
+        for unit in make(space, methods, seed, options, space.name if several else "")
     ]
 
 
+def _all_live(
+    space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
+) -> list[RunningUnit]:
+    return [make_unit(space, name, method, seed, options, cell) for name, method in methods.items()]
+
+
+def _with_replays(
+    space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
+) -> list[RunningUnit]:
+    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed."""
+    if not any(method.exhaustive for method in methods.values()):
+        methods = {**methods, **parse_methods(RECORDER)}
+    trained = {name: method for name, method in methods.items() if method.learns_depth or method.exhaustive}
+    live = _all_live(space, trained, seed, options, cell)
+    recorder = next(unit for unit in live if unit.plan.facts.exhaustive)
+    replayed = {name: method for name, method in methods.items() if name not in trained}
+    return live + [make_unit(space, name, method, seed, options, cell, recorder) for name, method in replayed.items()]
+
+
 def make_unit(
-    space: SearchSpace, name: str, method: SearchMethod, seed: int, options: RunOptions, cell: str = ""
+    space: SearchSpace,
+    name: str,
+    method: SearchMethod,
+    seed: int,
+    options: RunOptions,
+    cell: str = "",
+    recorder: RunningUnit | None = None,
 ) -> RunningUnit:
-    """Where a run calls a method's `plan`: once for each seed."""
+    """Where a run calls a method's `plan`: once for each seed. With a `recorder`, the search is replayed from it."""
     space.training.check_device(options.gpus_per_trial > 0)
     search_plan = plan_of(name, method, space, seed)
     plan = UnitPlan(
@@ -105,11 +127,15 @@ def make_unit(
         trials=search_plan.n_trials,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
-        concurrency=options.concurrency,
+        concurrency=options.simulated_devices if recorder else options.concurrency,
         refit=options.refit,
         facts=method.facts(),
+        replayed=recorder is not None,
     )
-    return RunningUnit(plan, method, search_plan, UnitFolder(options.out, space.name, name, seed), cell)
+    folder = UnitFolder(options.out, space.name, name, seed)
+    if recorder:
+        return ReplayedUnit(plan, method, search_plan, folder, cell, recorder=recorder)
+    return RunningUnit(plan, method, search_plan, folder, cell)
 
 
 def run_units(
@@ -126,7 +152,8 @@ def run_units(
             unit.folder.check(unit.plan)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
     complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
-    cost_before = sum(unit.result.cost.device_seconds for unit in complete.values() if unit.result)
+    trained = (unit for unit in complete.values() if not unit.plan.replayed)
+    cost_before = sum(unit.result.cost.device_seconds for unit in trained if unit.result)
     for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
         on_complete(unit_read)
     interrupted = False
@@ -142,7 +169,11 @@ def run_units(
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 
-        with _quiet_ray(options.debug), _ray(options):
+        with (
+            full_disk_told(options.out, storage, tempfile.gettempdir()),
+            _quiet_ray(options.debug),
+            ray_session(options.address, options.debug, options.may_exit) as folder,
+        ):
             capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
@@ -153,7 +184,8 @@ def run_units(
                     unit.folder.claim(unit.plan, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
-                interrupted = _fit(together, references, own_methods, storage, options, show or _show_nothing)
+                shown = show or _show_nothing
+                interrupted = _fit(together, references, own_methods, storage, options, shown, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -171,6 +203,7 @@ def _fit(
     storage: str,
     options: RunOptions,
     show: Show,
+    folder: Path,
 ) -> bool:
     trainable = tune.with_parameters(
         run_task,
@@ -184,7 +217,6 @@ def _fit(
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
-    scratch = tempfile.mkdtemp(prefix="harness-tune-")
     try:
         with show(together) as refresh, _ctrl_c(together, options.may_exit):
             tuner = tune.Tuner(
@@ -199,9 +231,9 @@ def _fit(
                 ),
                 run_config=tune.RunConfig(
                     name="harness",
-                    storage_path=scratch,
+                    storage_path=str(folder / "tune"),
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[SharedCallback(together, refresh)],
+                    callbacks=[SharedCallback(together, refresh, storage)],
                     verbose=2 if options.debug else 0,
                     progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
                 ),
@@ -210,14 +242,12 @@ def _fit(
             refresh()  # the last unit's end came after the last step
     except StopAsked:
         return True
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return False
 
 
 def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
     """One-shot methods of users' own, packed for the workers."""
-    classes = {unit.plan.method: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
+    classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
     return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
 
 
@@ -286,42 +316,6 @@ def _quiet_ray(debug: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-@contextlib.contextmanager
-def _ray(options: RunOptions) -> Iterator[None]:
-    """Ray, started on this machine or at `address`; one that this process is already connected to is left alone."""
-    if ray.is_initialized():
-        yield
-        return
-    common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
-    if not answers(options.address):
-        raise UserError(f"no Ray answers at address {options.address!r}: nothing listens there")
-    try:
-        if options.address:
-            ray.init(address=options.address, **common)
-        else:
-            # "local", or Ray would join whatever cluster it finds running on this machine
-            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
-    except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
-        what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
-        raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
-    # Ray makes its token readable by everybody on the machine.
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    if token.exists():
-        token.chmod(0o600)
-    try:
-        yield
-    finally:
-        # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
-        # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            ray.shutdown()
-        finally:
-            if collecting:
-                gc.enable()
 
 
 def count_slots(options: RunOptions) -> int:

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
 from harness.records import VERSION, SearchResult, TrialRecord, Unit, UnitPlan
-from harness.running.ledger import Begun, Chosen, Ended, Event, parse_event
+from harness.running.ledger import Begun, Event, parse_event
 from harness.running.upgrade import upgraded_plan
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -113,6 +113,9 @@ class UnitFolder:
                 f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
                 "settings to continue, another --out, or --fresh to move it aside"
             )
+        if not self.is_complete:
+            for _ in self.events():  # a damaged ledger is told before Ray is started
+                pass
 
     def claim(self, plan: UnitPlan, fresh: bool) -> None:
         """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""
@@ -131,9 +134,10 @@ class UnitFolder:
     # --- ledger ----------------------------------------------------------------------------------------------------
 
     def append(self, event: Event) -> None:
-        """Adds one line to the ledger. The end of a trial is forced to disk, the rest may wait for the system.
+        """Adds one line to the ledger, on disk when this returns.
 
-        A write that fails half-way, on a full disk say, is taken back: the next line stands by itself.
+        A trial goes on only after its report was written here, so even a power cut leaves no checkpoint that is further
+        than the next report. A write that fails half-way, on a full disk say, is taken back.
         """
         before = self._mended_tail()
         line, after = before.followed_by(event.model_dump_json())
@@ -142,12 +146,24 @@ class UnitFolder:
                 rest = memoryview(line)
                 while rest:
                     rest = rest[file.write(rest) :]
-                if isinstance(event, Ended | Chosen):
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             except OSError:
                 file.truncate(before.size)
                 raise
         self._tail = after
+
+    @contextlib.contextmanager
+    def all_at_once(self) -> Iterator[None]:
+        """The ledger is written anew inside the block and appears at its end; if that does not come, not at all."""
+        ledger, self._ledger = self._ledger, self._ledger.with_name(f".{self._ledger.name}.partial")
+        try:
+            self._ledger.unlink(missing_ok=True)
+            yield
+            with self._ledger.open("rb") as file:
+                os.fsync(file.fileno())
+            self._ledger.replace(ledger)
+        finally:
+            self._ledger = ledger
 
     def begin(self) -> str:
         """The unit's key in the checkpoint store; the ledger's first line fixes it."""

@@ -31,7 +31,16 @@ from harness.running.ledger import (
     TrialEvent,
     TrialLog,
 )
-from harness.running.messages import AnyTask, FinalTask, RefitTask, Report, TrainTask, to_worker
+from harness.running.messages import (
+    AnyTask,
+    FinalTask,
+    RefitTask,
+    Report,
+    RetrainTask,
+    TrainTask,
+    checkpoint_key,
+    to_worker,
+)
 from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
@@ -191,15 +200,18 @@ class RunningUnit:
             if known := next(done, None):
                 self._answer(trial, self._write(Answered(trial=name, depth=depth, by=known.name, time=self.clock())))
                 continue
-            task = TrainTask(
-                unit=self.storage_key,
-                trial=name,
-                config=self.plan.trial_config(depth),
-                may_be_stopped=self.search.may_stop_trials,
-            )
+            task = self._train_task(name, depth)
             self._enter(trial, self._write(Suggested(trial=name, task=task, time=self.clock())), task)
             return self._hand_out(name, trial)
         return None
+
+    def _train_task(self, name: str, depth: int) -> TrainTask:
+        return TrainTask(
+            unit=self.storage_key,
+            trial=name,
+            config=self.plan.trial_config(depth),
+            may_be_stopped=self.search.may_stop_trials,
+        )
 
     def _checked_depth(self, config: dict[str, Any]) -> int:
         """The depth as an int: searchers like to propose NumPy's, which neither JSON nor the records take."""
@@ -235,22 +247,26 @@ class RunningUnit:
         )
 
     def _follow_up(self) -> Trial | None:
-        """The refit if it was asked for, then the final evaluation."""
+        """The chosen network again if nobody has it, the refit if it was asked for, then the final evaluation."""
         assert self.choice is not None
         if self.live:
             return None
         chosen, epochs = self.logs[self.choice.chosen], self.choice.epochs
-        task: RefitTask | FinalTask
-        if self.plan.refit and not self._ended("refit"):
+        was_kept = not self.plan.replayed or chosen.status == "finished"  # a recording has the network of its end
+        task: RetrainTask | RefitTask | FinalTask
+        if not was_kept and not self._ended("retrained"):
+            assert chosen.progress is not None
+            task = RetrainTask(unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch)
+        elif self.plan.refit and not self._ended("refit"):
             task = RefitTask(unit=self.storage_key, config=chosen.config, epochs=epochs)
         elif not self._ended("final"):
-            trained = {log.depth: log.name for log in search_trials(self.logs) if log.status == "finished"}
-            others = () if self.plan.facts.learns_depth else tuple((name, depth) for depth, name in trained.items())
+            trained = {log.depth: _checkpoint(log) for log in search_trials(self.logs) if log.status == "finished"}
+            others = () if self.plan.facts.learns_depth else tuple((key, depth) for depth, key in trained.items())
             task = FinalTask(
                 unit=self.storage_key,
                 config=chosen.config,
                 epochs=epochs,
-                chosen=chosen.name,
+                chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
                 others=others,
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
@@ -355,3 +371,7 @@ class RunningUnit:
         )
         self.folder.complete(records, self.result)
         return Unit(plan=self.plan, trials=records, result=self.result)
+
+
+def _checkpoint(log: TrialLog) -> str:
+    return checkpoint_key(log.task.unit, log.task.trial)

@@ -3,6 +3,7 @@
 torch is imported inside the functions, so that its import is measured as the `startup` it is.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -20,6 +21,7 @@ from harness.running.messages import (
     FinalTask,
     RefitTask,
     Report,
+    RetrainTask,
     TrainTask,
     checkpoint_key,
     model_key,
@@ -81,6 +83,8 @@ def run_task(
             worker.train(task)
         case RefitTask():
             worker.refit(task)
+        case RetrainTask():
+            worker.retrain(task)
         case FinalTask():
             worker.final(task)
 
@@ -123,6 +127,20 @@ class _Worker:
         """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
         self._run(*self._refit_of(task.epochs), checkpoint_key(task.unit, task.trial), may_be_stopped=False)
 
+    def retrain(self, task: RetrainTask) -> None:
+        """A trial again, up to the epoch at which a scheduler would have stopped it: to the bit the same network."""
+
+        class Reached(Exception):
+            pass
+
+        def stop_there(progress: Progress) -> None:
+            if progress.epoch >= task.epochs:
+                raise Reached
+
+        with contextlib.suppress(Reached):
+            key = checkpoint_key(task.unit, task.trial)
+            self._run(self.config, self.data, key, may_be_stopped=True, reported=stop_there)
+
     def _refit_of(self, epochs: int) -> tuple[TrialConfig, "TrainingData"]:
         import numpy as np
 
@@ -135,12 +153,25 @@ class _Worker:
         rows = np.sort(np.concatenate([self.data.train_rows, self.data.val_rows]))
         return self.config.model_copy(update={"training": settings}), training_data(pool, rows, self.data.val_rows)
 
-    def _run(self, config: TrialConfig, data: "TrainingData", key: str, may_be_stopped: bool) -> None:
+    def _run(
+        self,
+        config: TrialConfig,
+        data: "TrainingData",
+        key: str,
+        may_be_stopped: bool,
+        reported: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
         with self.checkpoints.fetched(key) as resume_from:
-            self._run_from(resume_from, config, data, key, may_be_stopped)
+            self._run_from(resume_from, config, data, key, may_be_stopped, reported)
 
     def _run_from(
-        self, resume_from: Path | None, config: TrialConfig, data: "TrainingData", key: str, may_be_stopped: bool
+        self,
+        resume_from: Path | None,
+        config: TrialConfig,
+        data: "TrainingData",
+        key: str,
+        may_be_stopped: bool,
+        reported: Callable[[Progress], None],
     ) -> None:
         from harness.training.cost import PhaseTimer
         from harness.training.environment import environment
@@ -174,6 +205,7 @@ class _Worker:
                 self.checkpoints.save(key, save)
                 last_save = time.monotonic()
             tune.report(Report(progress=progress).to_tune())
+            reported(progress)
 
         tune.report(Report(facts=facts).to_tune())
         run_trial(
@@ -194,21 +226,21 @@ class _Worker:
         from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
-        def load(trial: str, config: TrialConfig, data: "TrainingData") -> Any:
-            with self.checkpoints.fetched(checkpoint_key(task.unit, trial)) as path:
+        def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:
+            with self.checkpoints.fetched(key) as path:
                 if path is None:
-                    raise UserError(f"the checkpoint of {task.unit} {trial} is gone from {self.checkpoints.root}")
+                    raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
                 return best_network(path, config, data, self.device)
 
         network = load(task.chosen, self.config, self.data)
         others: dict[int, FixedDepthNet] = {
-            depth: load(trial, self.config.model_copy(update={"depth": depth}), self.data)
-            for trial, depth in task.others
+            depth: load(key, self.config.model_copy(update={"depth": depth}), self.data) for key, depth in task.others
         }
         refit = None
         if task.refit_d_opt is not None:
             refit_config, refit_data = self._refit_of(task.epochs)
-            refit = (chosen_network(load("refit", refit_config, refit_data), task.refit_d_opt), refit_data)
+            refitted = load(checkpoint_key(task.unit, "refit"), refit_config, refit_data)
+            refit = (chosen_network(refitted, task.refit_d_opt), refit_data)
         evaluation = evaluate_on_test(network, task.d_opt, self.config, self.data, others, refit, self.data_dir)
         handed_over = chosen_network(network, task.d_opt)
 

@@ -19,7 +19,7 @@ def forecast_table(forecast: Forecast) -> Table:
             str(each.trials),
             str(each.seeds),
             str(each.max_epochs),
-            f"{each.device_seconds:,.0f}",
+            "replayed" if each.replayed else f"{each.device_seconds:,.0f}",
         )
     blank = [""] * (len(table.columns) - 2)
     table.add_row("all", *blank, f"{forecast.device_seconds:,.0f}", style="bold")

@@ -119,14 +119,15 @@ def _state(unit: RunningUnit) -> str:
     if unit.failure:
         return "failed"
     if unit.choice:
-        return "refit" if "refit" in unit.live.values() else "test"
+        return next((task for task in ("retrained", "refit") if task in unit.live.values()), "test")
     return "searching" if unit.live or _ended(unit) else "waiting"
 
 
 def _left(together: SideBySide, began: float) -> str:
     """From the trials done per second so far; early-stopped ones make it a guess."""
-    done = sum(len(_ended(unit)) for unit in together.units)
-    planned = sum(len(_ended(unit)) if unit.is_over else unit.plan.trials for unit in together.units)
+    trained = [unit for unit in together.units if not unit.plan.replayed]
+    done = sum(len(_ended(unit)) for unit in trained)
+    planned = sum(len(_ended(unit)) if unit.is_over else unit.plan.trials for unit in trained)
     if not done:
         return "?"
     seconds = (time.monotonic() - began) / done * max(0, planned - done)

@@ -128,6 +128,7 @@ def _tags(unit: Unit, kind: str, key: str) -> dict[str, str]:
         keys.TAG_SEARCH: unit.plan.method,
         keys.TAG_SEED: str(unit.plan.seed),
         keys.TAG_SPACE: unit.plan.space.name,
+        keys.TAG_REPLAYED: str(unit.plan.replayed).lower(),
         keys.TAG_UNIT_KEY: key,
         "mlflow.runColor": colour_of(unit.plan.method, unit.plan.facts.colour),
     }

@@ -42,13 +42,14 @@ def search_note(unit: Unit) -> str:
             f"{title} **Unfinished**: {len(unit.trials)} of {plan.trials} trials ended, {spent:.4g} device-seconds "
             "spent so far. Re-run the same command to resume; measures appear when it is done."
         )
+    replayed = " Its trials were replayed from recorded ones." if plan.replayed else ""
     capped = " The cost limit ended it before all trials ran." if result.status == "capped" else ""
     outside = "" if result.d_opt_in_range else " This depth is outside the range that fixed-depth searches may train."
     counts = ", ".join(f"{count} {status}" for status, count in sorted(result.trials_by_status.items()))
     return "\n".join(
         [
             f"{title} Chose depth {result.d_opt} after {result.trials} trials ({counts}); the test set was opened once "
-            f"after that.{capped}{outside}",
+            f"after that.{replayed}{capped}{outside}",
             "",
             _table(_sentences(*HEADLINE)),
         ]

@@ -5,8 +5,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from harness.spaces import load_space
 
 TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
-    "most_coresident_trials",
+    *("most_coresident_trials", "checksum"),
 }
 TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
@@ -36,7 +36,7 @@ def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
     for line in (folder / "trials.jsonl").read_text().splitlines():
         trial = {key: value for key, value in json.loads(line).items() if key not in TIMED_TRIAL}
         trial["curve"] = [{k: v for k, v in point.items() if k != "device_seconds"} for point in trial["curve"]]
-        trial["epochs"] = json.loads(line)["cost"]["epochs"]
+        trial["work"] = {key: json.loads(line)["cost"][key] for key in ("epochs", "tflop", "samples", "block_passes")}
         trials.append(trial)
     return {"result": result, "trials": sorted(trials, key=lambda trial: (trial["depth"], trial["trial_id"]))}
 
@@ -89,6 +89,11 @@ def local_ray(**resources: int) -> Iterator[None]:
 
 def workers_of(raylet_parent: int) -> list[int]:
     """Process ids of Ray workers that run a trial, of the Ray that the given process has started."""
+    return processes_of(raylet_parent, "ray::ImplicitFunc")
+
+
+def processes_of(ancestor: int, title: str = "") -> list[int]:
+    """Process ids below a process whose command line has this in its first word."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -101,11 +106,22 @@ def workers_of(raylet_parent: int) -> list[int]:
     def descends(pid: int) -> bool:
         while pid > 1:
             pid = parents.get(pid, 0)
-            if pid == raylet_parent:
+            if pid == ancestor:
                 return True
         return False
 
-    return [pid for pid, title in titles.items() if title.startswith("ray::ImplicitFunc") and descends(pid)]
+    return [pid for pid, words in titles.items() if title in words.split(" ")[0] and descends(pid)]
+
+
+def listening(pids: Iterable[int]) -> set[str]:
+    """The addresses, as the kernel writes them, at which processes wait for TCP connections."""
+    inodes = set()
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            inodes |= {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    waiting = [fields for fields in sockets if fields[3] == "0A"]
+    return {fields[1].partition(":")[0] for fields in waiting if f"socket:[{fields[9]}]" in inodes}
 
 
 def kill_nine(pid: int) -> None:

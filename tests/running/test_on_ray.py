@@ -1,16 +1,17 @@
 """Studies on a real Ray with logical GPUs: reproducibility, killed workers, GPU shares, a user's own method."""
 
 import os
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.errors import UserError
-from harness.running.store import only_writer
+from harness.errors import MachineError, UserError
+from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
 from tests.running.results import kill_nine, ledger, local_ray, read, searches, unit_folder, wait_for, workers_of
@@ -49,15 +50,56 @@ def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path
     assert all((unit_folder(tmp_path / "two", method) / "model.pt").exists() for method in methods.split(","))
 
 
-def test_methods_that_adapt_repeat_themselves_one_trial_at_a_time(tmp_path: Path) -> None:
-    methods = "optuna_tpe,asha,optuna_asha,golden_section"
-    for out in ("first", "second"):
-        outcome = searches(tmp_path / out, methods, concurrency=1)
-        assert outcome.failures == {}
-    for method in methods.split(","):
-        first = read(tmp_path / "first", method)
-        assert first == read(tmp_path / "second", method)
-        assert first["result"]["concurrency"] == 1 and not first["result"]["order_dependent"]
+STOPS_ALL = """
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import BasicVariantGenerator
+
+from harness.methods.base import TIME, SearchMethod, SearchPlan
+
+
+class AtThirty(FIFOScheduler):
+    def on_trial_result(self, tune_controller, trial, result):
+        return self.STOP if result[TIME] >= 30 else self.CONTINUE
+
+
+class StopsAll(SearchMethod):
+    def plan(self, space, budget, seed):
+        depths = tune.grid_search([4, 1, 3])
+        return SearchPlan({"depth": depths}, BasicVariantGenerator(random_state=seed), AtThirty())
+"""
+
+
+def test_a_replayed_search_equals_the_live_one_to_the_bit(tmp_path: Path) -> None:
+    """One trial at a time, every search repeats itself, live and replayed: trials, stops, choice, test measures.
+
+    One of them stops every trial: no network of its choice was kept, and it is trained again up to that epoch.
+    """
+    (tmp_path / "stops_all.py").write_text(STOPS_ALL)
+    searched = ["random_search", "deepest", "optuna_tpe", "asha", "optuna_asha", "golden_section", "stops_all"]
+    methods = ",".join([*searched[:-1], str(tmp_path / "stops_all.py")])
+    patience = "training.patience=30"
+    assert searches(tmp_path / "live", methods, patience, concurrency=1).failures == {}
+    outcome = searches(tmp_path / "replayed", methods, patience, replay=True)
+    assert outcome.failures == {} and outcome.unfinished == ()
+    for method in searched:
+        live, replayed = (read(tmp_path / out, method) for out in ("live", "replayed"))
+        for unit in (live, replayed):
+            del unit["result"]["plan_hash"], unit["result"]["checksum"]
+        assert replayed == live, method
+        assert live["result"]["concurrency"] == 1 and not live["result"]["order_dependent"]
+        assert (unit_folder(tmp_path / "replayed", method) / "model.pt").exists()
+    stopped = ledger(tmp_path / "replayed", "stops_all")
+    assert [event["task"]["do"] for event in stopped if event["event"] == "suggest"][-2:] == ["retrain", "final"]
+    charged = {result.method: result for result in outcome.results}
+    recorded = UnitFolder(tmp_path / "replayed", "quickstart", "grid", 0).read()  # it was trained, though not asked for
+    [deepest] = UnitFolder(tmp_path / "replayed", "quickstart", "deepest", 0).read().trials
+    assert deepest.cost.held_seconds == pytest.approx(
+        recorded.trials[4].cost.held_seconds - recorded.trials[4].cost.phases["checkpoint"], abs=1e-5
+    )
+    assert charged["stops_all"].cost.epochs == 3 * 30  # what was trained again is not charged
+    again = searches(tmp_path / "replayed", methods, patience, replay=True)  # all complete: nothing runs
+    assert again.results == outcome.results
 
 
 def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
@@ -80,8 +122,6 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     assert killed
     searches(tmp_path / "whole", "ldn", *long)
     assert read(tmp_path / "killed", "ldn") == read(tmp_path / "whole", "ldn")
-    from harness.running.store import UnitFolder
-
     [trial] = UnitFolder(tmp_path / "killed", "quickstart", "ldn", 0).read().trials
     assert [attempt.ended for attempt in trial.attempts] == ["died", "finished"]
     assert trial.attempts[1].resumed_from_epoch > 0
@@ -108,6 +148,40 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
     starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
     assert len(starts) == 2
     assert result.d_opt != 2
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A folder on a disk of 150 kB, and what makes it large."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs root: {mounted.stderr}")
+
+    def make_room() -> None:
+        subprocess.run(["mount", "-o", "remount,size=50m", str(folder)], check=True)
+
+    yield folder, make_room
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_same_command_continues(
+    tmp_path: Path, tiny_disk: tuple[Path, Callable[[], None]]
+) -> None:
+    folder, make_room = tiny_disk
+    epochs = "training.max_epochs=300"
+    with pytest.raises(
+        MachineError, match=f"the disk that holds {folder}.* is full .*the same command again: it conti"
+    ):
+        searches(folder, "grid", epochs, concurrency=1)
+    make_room()
+    [result] = searches(folder, "grid", epochs, concurrency=1).results
+    assert result.trials_by_status == {"finished": 5}
+    searches(tmp_path / "whole", "grid", epochs, concurrency=1)
+    assert read(folder, "grid") == read(tmp_path / "whole", "grid")
 
 
 def test_a_relative_path_of_ones_own_data_is_found_by_the_final_evaluation(
@@ -137,11 +211,11 @@ def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.Captu
     methods = f"ldn,{tmp_path / 'ends.py'}:skip=1,{tmp_path / 'equal_exits.py'}:scale=2.0"
     outcome = searches(out, methods, seeds=(0, 1))
     assert outcome.failures == {}
-    assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
-    [trial] = read(out, "equal_exits")["trials"]
+    assert [trial["depth"] for trial in read(out, "ends:skip=1")["trials"]] == [1, 4]
+    [trial] = read(out, "equal_exits:scale=2.0")["trials"]
     assert trial["kind"] == "equal_exits" and len(trial["posterior"]["q"]) == 5
     with pytest.raises(SystemExit) as exit_:
         main(["compare", "quickstart", "--out", str(out), "--format", "md"])
     assert exit_.value.code == 0
     table = capsys.readouterr().out
-    assert "| ends |" in table and "| equal\\_exits |" in table
+    assert "| ends:skip=1 |" in table and "| equal\\_exits:scale=2.0 |" in table

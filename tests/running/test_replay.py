@@ -1,5 +1,6 @@
-"""The simulated clock, against cases worked out by hand."""
+"""The simulated clock, against cases worked out by hand; recordings, and units that are replayed from them."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,14 +9,20 @@ import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
+from harness.errors import UserError
+from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
-from harness.running.messages import AnyTask, FinalTask, Report, TrainTask
-from harness.running.rehearsal import made_up_progress, made_up_reports, unimodal
-from harness.running.replay import Course, simulate, unused_experiment
+from harness.records import Cost, UnitPlan
+from harness.running.ledger import Chosen, Reported, Suggested
+from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
+from harness.running.rehearsal import made_up_progress, made_up_reports, rehearse, unimodal
+from harness.running.replay import Course, Recording, ReplayedUnit, recordings_in, simulate, unused_experiment
+from harness.running.runner import RunOptions, make_units
 from harness.running.side_by_side import SideBySide
+from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
 from harness.spaces import Budget, SearchSpace
-from tests.rehearsed import make_unit
+from tests.rehearsed import events, make_unit, run, small_space
 
 SAID: list[tuple[Any, ...]] = []  # what the method was asked and told, in order
 
@@ -83,7 +90,9 @@ def replayed(
         value = -float(depth) if values is None else values[depth]
         for number, (after, epoch) in enumerate(curve, start=1):
             reason: Any = None if number < len(curve) else "cap" if epoch == 50 else "patience"
-            yield after, Report(progress=made_up_progress(False, depth, epoch, value, reason))
+            progress = made_up_progress(False, depth, epoch, value, reason)
+            paid = Cost(held_seconds=after, epochs=epoch)
+            yield after, Report(progress=progress.model_copy(update={"cost": paid}))
 
     def course(task: AnyTask) -> Course:
         if isinstance(task, TrainTask):
@@ -201,3 +210,227 @@ def test_a_scheduler_that_pauses_trials_is_refused_with_a_sentence(
     unit = replayed(tmp_path, Listed(depths=(1, 2)), {1: whole(1), 2: whole(1)}, devices=1)
     assert unit.failure is not None and unit.choice is None
     assert f"method mine answers {decision} to a report" in unit.failure and "needs a live run" in unit.failure
+
+
+# --- recordings and replayed units ----------------------------------------------------------------------------------
+
+SEARCHES = [name for name in known_methods() if not load_method(name)[1].learns_depth]
+SPACE = small_space(depth={"max": 4}, budget={"trials": 3, "early_stopping_trials": 5})
+
+
+def together(out: Path, *methods: str | SearchMethod, space: SearchSpace = SPACE, **options: Any) -> list[RunningUnit]:
+    """Units of a run with --replay, in claimed folders."""
+    loaded = dict(load_method(method) if isinstance(method, str) else ("mine", method) for method in methods)
+    units = make_units([space], loaded, [0], RunOptions(out=out, replay=True, **options))
+    for unit in units:
+        unit.folder.claim(unit.plan, fresh=False)
+    return units
+
+
+def outcome(unit: RunningUnit) -> dict[str, Any]:
+    """Everything but seconds, and what says that it was replayed."""
+    assert unit.result is not None, unit.failure
+    timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials"}
+    by_clock = {"cost", "attempts", "started_at", "ended_at", "queue_seconds"}
+    trials = [
+        (record.model_dump(exclude=by_clock), record.cost.epochs, [event for event, _ in events(unit)])
+        for record in unit.records()
+    ]
+    return {"result": unit.result.model_dump(exclude=timed), "trials": trials}
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_every_search_is_replayed_as_it_runs_live(tmp_path: Path, method: str) -> None:
+    live = run(tmp_path / "live", method, SPACE, concurrency=1)
+    units = together(tmp_path, method)
+    rehearse(units)
+    assert [unit.plan.replayed for unit in units] == [not unit.plan.facts.exhaustive for unit in units]
+    if not live.plan.facts.exhaustive:
+        assert outcome(units[-1]) == outcome(live)
+    assert units[0].result is not None and units[0].result.trials == 5  # every depth was trained, asked for or not
+
+
+def test_a_replayed_unit_names_its_recordings_and_is_charged_what_they_cost(tmp_path: Path) -> None:
+    grid, replayed = together(tmp_path, "random_search")
+    rehearse([grid, replayed])
+    tasks = [event.task for event in replayed.folder.events() if isinstance(event, Suggested)]
+    sources = {(task.unit, grid.logs[task.trial].depth) for task in tasks if isinstance(task, TrainTask)}
+    assert sources == {(grid.storage_key, record.depth) for record in replayed.records()}
+    final = tasks[-1]
+    assert isinstance(final, FinalTask) and final.unit == replayed.storage_key
+    assert final.chosen.startswith(grid.storage_key)
+    recorded = {record.depth: record for record in grid.records()}
+    for record in replayed.records():
+        assert record.cost.held_seconds == pytest.approx(recorded[record.depth].cost.held_seconds)
+        assert [point.device_seconds for point in record.curve] == [
+            point.device_seconds for point in recorded[record.depth].curve
+        ]
+
+
+def test_a_network_that_was_stopped_early_is_trained_again_to_that_epoch_and_not_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listed, "decision", "STOP")
+    grid, unit = together(tmp_path, Listed(depths=(1, 2)))
+    rehearse([grid, unit])
+    assert unit.result is not None and unit.result.trials_by_status == {"stopped": 2}
+    retrained = unit.logs["retrained"].task
+    assert isinstance(retrained, RetrainTask) and retrained.epochs == 10
+    final = unit.logs["final"].task
+    assert isinstance(final, FinalTask) and final.chosen == f"{unit.storage_key}/retrained.pt"
+    assert unit.result.cost.epochs == 2 * 10
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_more_devices_train_the_same_networks_in_less_time(tmp_path: Path, devices: int) -> None:
+    grid, unit = together(tmp_path, "random_search", workers=devices)
+    rehearse([grid, unit])
+    assert unit.result is not None
+    assert unit.plan.concurrency == unit.result.concurrency == devices
+    rounds = -(-3 // devices)  # three trials of fifty epochs, a second each
+    assert unit.result.wall_seconds == pytest.approx(50 * rounds)
+    assert unit.result.cost.held_seconds == pytest.approx(150)
+    assert not unit.result.order_dependent  # the order is simulated, so it is the same next time
+
+
+@pytest.mark.parametrize("method", ["asha", "optuna_tpe"])
+def test_killed_at_any_step_the_run_ends_the_same(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.running.store.os.fsync", lambda descriptor: None)
+    undisturbed = together(tmp_path / "whole", method)
+    steps = rehearse(undisturbed)
+    for stop in range(steps):
+        rehearse(together(tmp_path / str(stop), method), max_steps=stop)
+        again = together(tmp_path / str(stop), method)
+        rehearse(again)
+        assert outcome(again[-1]) == outcome(undisturbed[-1]), stop
+
+
+class Killed(BaseException):
+    """Nothing in the harness catches it."""
+
+
+def test_killed_at_any_event_of_the_replay_nothing_of_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.running.store.os.fsync", lambda descriptor: None)
+    units = together(tmp_path, "asha")
+    rehearse(units, max_steps=5 * 7)  # the recordings are there
+    append, written = UnitFolder.append, 0
+
+    def kill_at(number: int) -> None:
+        def counted(folder: UnitFolder, event: Any) -> None:
+            nonlocal written
+            if folder.path == units[-1].folder.path:
+                written += 1
+                if written == number:
+                    raise Killed
+            append(folder, event)
+
+        monkeypatch.setattr(UnitFolder, "append", counted)
+
+    for number in itertools.count(1):
+        written = 0
+        kill_at(number)
+        replayed = together(tmp_path, "asha")
+        try:
+            rehearse(replayed)
+        except Killed:
+            if not any(isinstance(event, Chosen) for event in replayed[-1].folder.events()):
+                assert not (replayed[-1].folder.path / "ledger.jsonl").exists()
+                continue
+        break
+    assert number > 20
+    monkeypatch.setattr(UnitFolder, "append", append)
+    again = together(tmp_path, "asha")
+    rehearse(again)
+    undisturbed = together(tmp_path / "whole", "asha")
+    rehearse(undisturbed)
+    assert outcome(again[-1]) == outcome(undisturbed[-1])
+    assert not list(again[-1].folder.path.glob(".*partial"))
+
+
+def test_a_trial_that_was_retried_is_recorded_without_what_was_lost(tmp_path: Path) -> None:
+    rehearse([make_unit(tmp_path, "grid", SPACE)], max_steps=7 + 4)  # the second trial has reported three epochs
+    grid = run(tmp_path, "grid", SPACE)
+    retried = grid.records()[1]
+    assert [attempt.ended for attempt in retried.attempts] == ["interrupted", "finished"]
+    assert retried.cost.phases["lost"] > 0
+    recording = list(recordings_in(grid.folder))[1]
+    assert [each.epoch for each in recording.progress] == [10, 20, 30, 40, 50]
+    assert recording.tail_seconds == pytest.approx(50 - recording.progress[-1].cost.held_seconds)
+
+
+def test_a_recording_leaves_out_checkpoints_and_worker_starts(tmp_path: Path) -> None:
+    grid = run(tmp_path, "grid", SPACE)
+    log = grid.logs["t002"]
+    assert log.progress is not None and log.facts is not None
+    cost = Cost(held_seconds=10.0, devices=2.0, phases={"train": 7.0, "checkpoint": 3.0})
+    point = log.progress.point and log.progress.point.model_copy(update={"device_seconds": 20.0})
+    told = Reported(
+        trial="t002",
+        report=Report(progress=log.progress.model_copy(update={"cost": cost, "point": point})),
+        coresident=4,
+    )
+    log.facts = log.facts.model_copy(update={"worker_start": (1.0, 2.0), "warning": "shown once"})
+    recording = Recording.of(log, [told], devices=2.0)
+    [progress] = recording.progress
+    assert (progress.cost.held_seconds, progress.cost.phases["checkpoint"]) == (7.0, 0.0)
+    assert progress.point is not None and progress.point.device_seconds == 2 * 7.0
+    assert recording.facts.worker_start == (0.0, 0.0) and not recording.facts.warning
+    assert recording.coresident == 4
+
+
+def test_a_trial_that_crashed_is_no_recording(tmp_path: Path) -> None:
+    unit = make_unit(tmp_path, "grid", SPACE)
+    rehearse([unit], max_steps=7 + 4)
+    unit.on_error(next(iter(unit.live)), "the worker was out of memory")
+    grid, broken, other = together(tmp_path, Listed(depths=(3, 1)), "deepest")
+    rehearse([grid, broken, other])
+    assert [recording.depth for recording in recordings_in(grid.folder)] == [0, 2, 3, 4]
+    assert grid.result is not None and other.result is not None
+    assert broken.failure == ("method mine proposed depth 1, which has no recording on seed 0; recorded are 0, 2, 3, 4")
+    assert not (broken.folder.path / "ledger.jsonl").exists()
+
+
+def test_without_a_recorder_that_completes_there_is_nothing_to_replay(tmp_path: Path) -> None:
+    grid, unit = together(tmp_path, "golden_section")
+    grid.failure = "its final task failed"
+    rehearse([grid, unit])
+    assert unit.failure == "it has no recordings to be replayed from: grid/seed-0 failed"
+    grid, unit = together(tmp_path / "capped", "golden_section")
+    grid.capped = True  # the cost limit
+    rehearse([grid, unit])
+    assert grid.given_up and unit.given_up and unit.failure is None
+
+
+def test_recordings_of_other_settings_are_refused(tmp_path: Path) -> None:
+    [grid] = together(tmp_path, "grid")
+    rehearse([grid])
+    changed = small_space(depth={"max": 4}, training={"max_epochs": 60, "patience": 50, "report_every": 10})
+    other = together(tmp_path / "other", "golden_section", space=changed)[-1]
+    assert isinstance(other, ReplayedUnit)
+    other.prepare(unused_experiment(str(tmp_path / "ray")))
+    with pytest.raises(UserError, match=r"the recording of depth \d, seed 0, was made with other settings than small"):
+        other.replay(recordings_in(grid.folder))
+    assert not (other.folder.path / "ledger.jsonl").exists()
+
+
+def test_a_live_unit_is_not_mistaken_for_a_replayed_one(tmp_path: Path) -> None:
+    live = run(tmp_path, "golden_section", SPACE, concurrency=1)
+    with pytest.raises(UserError, match="replayed: False → True"):
+        together(tmp_path, "golden_section")
+    assert UnitPlan.model_validate_json(live.plan.model_dump_json(exclude={"replayed"})).hash == live.plan.hash
+
+
+def test_rows_of_one_method_are_replayed_and_kept_apart(tmp_path: Path) -> None:
+    rows = parse_methods("asha:grace_epochs=10,asha:grace_epochs=40,asha")
+    for _ in range(2):  # the second time everything is complete
+        units = make_units([SPACE], rows, [0], RunOptions(out=tmp_path, replay=True))
+        assert len({unit.folder.path for unit in units}) == 4  # and the recorder
+        for unit in units:
+            unit.folder.claim(unit.plan, fresh=False)
+        rehearse([unit for unit in units if not unit.folder.is_complete])
+        spent = {unit.plan.method: unit.folder.read().result for unit in units}
+    early, late = spent["asha:grace_epochs=10"], spent["asha:grace_epochs=40"]
+    assert early is not None and late is not None
+    assert early.options["grace_epochs"] == 10 and early.cost.epochs < late.cost.epochs

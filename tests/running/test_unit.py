@@ -59,7 +59,7 @@ def choice(unit: RunningUnit) -> tuple[str, int]:
 
 
 def others(unit: RunningUnit) -> list[tuple[str, int]]:
-    """The trials that the final evaluation is told of."""
+    """The checkpoints that the final evaluation is told of."""
     task = unit.logs["final"].task
     assert isinstance(task, FinalTask)
     return list(task.others)
@@ -147,8 +147,8 @@ def test_the_choice_is_on_disk_before_the_test_set_is_opened(tmp_path: Path) -> 
 
 def test_the_final_evaluation_is_told_of_every_finished_depth(tmp_path: Path) -> None:
     unit = run(tmp_path, "asha:reduction_factor=2", concurrency=1)
-    finished = [(record.trial_id, record.depth) for record in unit.records() if record.status == "finished"]
-    assert sorted(others(unit)) == sorted(finished)
+    finished = [record for record in unit.records() if record.status == "finished"]
+    assert sorted(others(unit)) == sorted((f"{unit.storage_key}/{each.trial_id}.pt", each.depth) for each in finished)
     assert others(run(tmp_path, "ldn")) == []
 
 

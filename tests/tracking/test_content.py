@@ -54,6 +54,9 @@ def test_names_tags_and_colour_follow_the_design() -> None:
     assert (parent.name, child.name) == ("grid/s0", "grid/s0/t007 d=7")
     assert (parent.tags[keys.TAG_KIND], child.tags[keys.TAG_KIND]) == ("search", "trial")
     assert parent.key != child.key
+    replayed = search_content(unit.model_copy(update={"plan": unit.plan.model_copy(update={"replayed": True})}))
+    assert (parent.tags[keys.TAG_REPLAYED], replayed.tags[keys.TAG_REPLAYED]) == ("false", "true")
+    assert "replayed from recorded ones" in replayed.tags["mlflow.note.content"]
     for content in (parent, child):
         assert content.tags[keys.TAG_SEARCH] == content.params["search"] == "grid"
         assert content.tags[keys.TAG_SEED] == content.params["seed"] == "0"

@@ -1,0 +1,331 @@
+"""A fault drill: small searches, disturbed at random, given again until they are complete, compared to the bit.
+
+    python -m tests.drill 100            drills 1 to 100
+    python -m tests.drill --only 37      one of them again
+
+A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow import MlflowClient
+
+from harness import keys
+from harness.errors import UserError
+from harness.running.ledger import Chosen, Ended, Started, Suggested
+from harness.running.store import UnitFolder
+from tests.running.results import SMALL, processes_of, read
+
+ROOT = Path(__file__).parent.parent
+METHODS = ("ldn", "asha", "optuna_tpe")
+SETTINGS = (*SMALL, "depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
+SILENCE_SECONDS = 180.0  # without a new event: it hangs
+OUTSIDE = ("driver", "worker", "raylet", "gcs_server", "ctrl-c", "worker in final", "driver in final")
+INSIDE = ("rename", "mlflow", "full disk")
+BETWEEN = ("torn ledger", "garbage checkpoint", "empty checkpoint")
+
+
+@dataclass(frozen=True)
+class Fault:
+    kind: str
+    moment: float = 0.0  # of all events: 0 at the first, 1 at the last
+    call: int = 1  # of the function that a fault inside the driver is in
+    after: bool = False  # that call, or before it
+
+
+def faults_of(number: int) -> list[Fault]:
+    rng = random.Random(f"drill {number}")
+    kinds = [rng.choice((*OUTSIDE, *INSIDE)) for _ in range(rng.randint(1, 3))]
+    if rng.random() < 0.4:  # files can be damaged only where a run is down
+        kinds = ["driver", rng.choice(BETWEEN), *kinds[1:]]
+    moments = sorted(rng.random() for _ in kinds)
+    return [
+        Fault(kind, moment, rng.randint(1, 12), rng.random() < 0.5) for kind, moment in zip(kinds, moments, strict=True)
+    ]
+
+
+@dataclass
+class Outcome:
+    """What became of a drill; `wrong` is empty when all is well."""
+
+    number: int
+    faults: list[str] = field(default_factory=list)
+    starts: int = 0
+    seconds: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Drill:
+    """One search, disturbed and given again."""
+
+    def __init__(self, out: Path, temp: Path, outcome: Outcome) -> None:
+        self.out, self.temp, self.outcome = out, temp, outcome
+        self.driver: subprocess.Popen[str] | None = None
+
+    # --- the command ---------------------------------------------------------------------------------------------
+
+    def start(self, fault: str = "") -> None:
+        words = ["run", "quickstart", "--methods", ",".join(METHODS), "--concurrency", "1", "--out", str(self.out)]
+        words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
+        self.temp.mkdir(exist_ok=True)
+        self.outcome.starts += 1
+        self.driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.disturbed", *words],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "DRILL_FAULT": fault,
+                "PYTHONPATH": str(ROOT),
+                "RAY_TMPDIR": str(self.temp),
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "MLFLOW_DISABLE_TELEMETRY": "true",
+            },
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.out.parent / f"{self.out.name}.stderr").open("a"),
+            text=True,
+        )
+
+    @property
+    def uri(self) -> str:
+        return f"sqlite:///{self.out}.db"
+
+    @property
+    def is_down(self) -> bool:
+        return self.driver is None or self.driver.poll() is not None
+
+    def end(self, how: int) -> None:
+        """Sends the driver a signal, if it still runs, and waits for its end."""
+        if self.driver and self.driver.poll() is None:
+            self.driver.send_signal(how)
+        self.wait(lambda: self.is_down)
+
+    def wait(self, reached: Callable[[], bool]) -> None:
+        """Until then, or until the driver has ended. A hang is noted and the driver killed."""
+        seen, since = -1, time.monotonic()
+        while not reached() and not self.is_down:
+            if (now := self.lines()) != seen:
+                seen, since = now, time.monotonic()
+            if time.monotonic() - since > SILENCE_SECONDS:
+                self.outcome.wrong.append("hang")
+                os.killpg(self.driver.pid, signal.SIGKILL) if self.driver else None
+            time.sleep(0.02)
+
+    # --- what it has written --------------------------------------------------------------------------------------
+
+    def ledgers(self) -> list[Path]:
+        return [self.folder(method).path / "ledger.jsonl" for method in METHODS]
+
+    def lines(self) -> int:
+        return sum(path.read_bytes().count(b"\n") for path in self.ledgers() if path.exists())
+
+    def folder(self, method: str) -> UnitFolder:
+        return UnitFolder(self.out, "quickstart", method, 0)
+
+    def final_runs(self) -> bool:
+        said = [path.read_bytes() for path in self.ledgers() if path.exists()]
+        start, end = b'"event":"start","trial":"final"', b'"event":"end","trial":"final"'
+        return any(text.rfind(start) > text.rfind(end) for text in said)
+
+    # --- faults ---------------------------------------------------------------------------------------------------
+
+    def disturb(self, fault: Fault, all_lines: int) -> None:
+        if fault.kind in INSIDE:
+            if not self.is_down:
+                self.end(signal.SIGKILL)
+            self.start(f"{fault.kind}:{fault.call}:{'after' if fault.after else 'before'}")
+            self.wait(lambda: self.is_down)
+            self.expect(1 if fault.kind == "full disk" else -signal.SIGKILL)
+            return
+        if fault.kind in BETWEEN:
+            self.damage(fault)
+            return
+        if self.is_down:
+            self.start()
+        in_final = fault.kind.endswith("in final")
+        due = round(fault.moment * all_lines)
+        self.wait(lambda: self.final_runs() if in_final else self.lines() >= due)
+        if self.is_down:
+            return
+        assert self.driver
+        match fault.kind.split()[0]:
+            case "driver":
+                self.end(signal.SIGKILL)
+            case "ctrl-c":
+                self.end(signal.SIGINT)
+                self.expect(130)
+            case "worker":
+                for pid in processes_of(self.driver.pid, "ray::ImplicitFunc")[:1]:
+                    kill(pid)
+            case what:
+                for pid in processes_of(self.driver.pid, what):
+                    kill(pid)
+                self.wait(lambda: self.is_down)
+                self.expect(1)
+
+    def expect(self, code: int) -> None:
+        """The driver ended as this fault ends it, or had finished before it came."""
+        if self.driver and self.driver.returncode not in (0, code):
+            self.outcome.wrong.append(f"exit code {self.driver.returncode}, wanted {code}")
+
+    def damage(self, fault: Fault) -> None:
+        """As a crash does: a line that was being written, the checkpoints of trials that are open."""
+        if not self.is_down:
+            self.end(signal.SIGKILL)
+        for path in self.ledgers():
+            if fault.kind == "torn ledger" and path.exists() and not (path.parent / "result.json").exists():
+                last = path.read_bytes().splitlines()[-1]
+                with path.open("ab") as file:
+                    file.write(last[: len(last) // fault.call])
+        for method in METHODS:
+            if "checkpoint" in fault.kind and not self.folder(method).is_complete:
+                events = list(self.folder(method).events())
+                ended = {event.trial for event in events if isinstance(event, Ended)}
+                begun = {event.trial for event in events if isinstance(event, Started)} - ended
+                for trial in begun:
+                    for path in (self.out / "checkpoints").glob(f"quickstart/{method}/seed-0/*/{trial}.pt"):
+                        path.write_bytes(b"" if fault.kind.startswith("empty") else b"garbage")
+
+    # --- judgement ------------------------------------------------------------------------------------------------
+
+    def judge(self, reference: "Drill") -> Iterator[str]:
+        trials = 0
+        for method in METHODS:
+            try:
+                unit, events = self.folder(method).read(), list(self.folder(method).events())
+            except UserError as error:
+                yield f"{method} cannot be read: {error}"
+                continue
+            if unit.result is None:
+                yield f"{method} has no result"
+                continue
+            if read(self.out, method) != read(reference.out, method):
+                yield f"{method} differs from the reference"
+            trials += len(unit.trials)
+            for trial in unit.trials:
+                held, attempts = trial.cost.held_seconds, sum(attempt.held_seconds for attempt in trial.attempts)
+                if abs(sum(trial.cost.phases.values()) - held) > 1e-6 or abs(attempts - held) > 1e-6:
+                    yield f"{method} {trial.trial_id}: phases {trial.cost.phases} do not sum to held {held}"
+            suggested = [event.trial for event in events if isinstance(event, Suggested)]
+            if len(suggested) != len(set(suggested)) or sum(isinstance(event, Chosen) for event in events) != 1:
+                yield f"{method}: a trial was suggested twice, or not exactly one choice made"
+            ended: set[str] = set()
+            for event in events:
+                if isinstance(event, Ended) and event.status != "failed":
+                    ended.add(event.trial)
+                if isinstance(event, Started) and event.trial in ended:
+                    yield f"{method} {event.trial} was started after its end"
+        if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
+            yield f"left behind: {', '.join(left)}"
+        wanted = {keys.KIND_SEARCH: len(METHODS), keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
+        if (tree := self.tree()) != wanted:
+            yield f"MLflow has {tree}, wanted {wanted}"
+        if "Traceback" in (self.out.parent / f"{self.out.name}.stderr").read_text():
+            yield "a traceback was printed"
+
+    def tree(self) -> dict[str, int]:
+        client = MlflowClient(self.uri)
+        experiment = client.get_experiment_by_name("quickstart")
+        runs = client.search_runs([experiment.experiment_id], max_results=1000) if experiment else []
+        return dict(Counter(run.data.tags[keys.TAG_KIND] for run in runs if run.info.status != "RUNNING"))
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it was quicker
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def drilling(folder: Path, outcome: Outcome) -> Iterator[Drill]:
+    temp = Path(tempfile.mkdtemp(prefix="hd-", dir="/tmp"))  # short: Ray puts sockets below it
+    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome)
+    began = time.monotonic()
+    try:
+        yield drill
+    finally:
+        outcome.seconds = time.monotonic() - began
+        if drill.driver and drill.driver.poll() is None:
+            os.killpg(drill.driver.pid, signal.SIGKILL)
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def undisturbed(folder: Path) -> Drill:
+    outcome = Outcome(0)
+    with drilling(folder, outcome) as reference:
+        reference.start()
+        reference.wait(lambda: False)
+    assert (wrong := list(reference.judge(reference))) == [], wrong
+    return reference
+
+
+def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Outcome:
+    """One drill, from its first fault to its judgement; what it wrote is kept only if something is wrong."""
+    outcome = Outcome(number)
+    with drilling(folder, outcome) as drill:
+        for fault in faults:
+            outcome.faults.append(fault.kind)
+            drill.disturb(fault, reference.lines())
+        for _ in range(4):  # a fault may leave units that the next run tries again
+            if drill.is_down:
+                drill.start()
+            drill.wait(lambda: False)
+            if drill.driver and drill.driver.returncode == 0:
+                break
+        outcome.wrong += drill.judge(reference)
+    if not outcome.wrong:
+        shutil.rmtree(drill.out)
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """By kind of fault: how many drills had it, and what was wrong in them."""
+    lines = [f"{'fault':<20}{'drills':>8}{'wrong':>8}"]
+    kinds = Counter(kind for outcome in outcomes for kind in set(outcome.faults))
+    for kind, count in sorted(kinds.items()):
+        wrong = sum(bool(outcome.wrong) for outcome in outcomes if kind in outcome.faults)
+        lines.append(f"{kind:<20}{count:>8}{wrong:>8}")
+    starts, seconds = sum(each.starts for each in outcomes), sum(each.seconds for each in outcomes)
+    good = sum(not outcome.wrong for outcome in outcomes)
+    lines.append(f"{good} of {len(outcomes)} equal to the reference; {starts} starts in {seconds / 60:.0f} minutes")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("drills", type=int, nargs="?", default=10)
+    parser.add_argument("--only", type=int, help="the number of one drill")
+    parser.add_argument("--keep", type=Path, help="where to work; the default is a temporary folder")
+    asked = parser.parse_args()
+    numbers = [asked.only] if asked.only else range(1, asked.drills + 1)
+    folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    reference = undisturbed(folder)
+    for number in numbers:
+        outcome = run(number, faults_of(number), folder, reference)
+        outcomes.append(outcome)
+        verdict = "; ".join(outcome.wrong) or "equal"
+        faults = ", ".join(outcome.faults)
+        print(f"{number:>4}  {outcome.seconds:5.0f} s  {outcome.starts} starts  {faults}: {verdict}", flush=True)
+    print("\n" + table(outcomes))
+    if any(outcome.wrong for outcome in outcomes):
+        sys.exit(f"what they wrote is kept in {folder}")
+    if not asked.keep:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
