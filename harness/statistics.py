@@ -18,6 +18,7 @@ from harness.spaces import Frozen
 LEVEL: Final = 0.05  # of wrong claims, two-sided
 SIMULATED: Final = 100_000  # studies, to calibrate looks
 MOST_SEEDS = 1000  # beyond this a number of seeds needed is no advice
+ENOUGH_RESOLUTION = 3.0  # spread between depths ÷ jitter of the value that chooses, from which on depths are told apart
 
 Quality = Literal["better", "as good", "slightly worse", "worse", "worse beyond the margin"]
 Costs = Literal["cheaper", "dearer"]

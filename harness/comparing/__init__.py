@@ -6,7 +6,6 @@ from typing import Any
 from harness.colours import colour_of
 from harness.comparing.checklist import checklist
 from harness.comparing.contamination import contamination
-from harness.comparing.depth_curve import depth_check
 from harness.comparing.equal_quality import equal_quality
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
@@ -16,6 +15,7 @@ from harness.comparing.sentences import headline, leading_cost, sentence
 from harness.comparing.stages import build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
+from harness.comparing.yardsticks import depth_check, floor, resolution
 from harness.errors import UserError, nearest
 from harness.records import Unit
 from harness.spaces import Margins
@@ -61,6 +61,7 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
     all_depths = by_method[exhaustive] if exhaustive else []
     checks = [depth_check(group, all_depths) for group in by_method.values()]
     depth_checks = tuple(item for item in checks if item is not None)
+    lowest, sharpness = floor(by_method), resolution(by_method, space)
     cells = {(unit.method, unit.seed) for unit in finished}
     return Comparison(
         space=space.name,
@@ -81,9 +82,11 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
         depth_checks=depth_checks,
+        floor=lowest,
+        resolution=sharpness,
         contamination=doubts,
         fairness=fairness,
-        notes=(*problems, *notes(by_method, units, doubts)),
+        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness)),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 

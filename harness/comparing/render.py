@@ -24,6 +24,8 @@ _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red
 def summary(comparison: Comparison) -> RenderableType:
     """The tables a person looks for, what limits them, and the verdict last, where a terminal shows it."""
     parts: list[RenderableType] = [_table(view, comparison) for view in summary_tables(comparison)]
+    if comparison.resolution and comparison.resolution.enough:  # else it is among the notes
+        parts.append(_lines("Resolution", [comparison.resolution.sentence]))
     if comparison.missing:
         parts.append(_lines("Missing", [_missing(comparison)]))
     if comparison.fairness:
@@ -92,6 +94,8 @@ def as_markdown(comparison: Comparison) -> str:
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += _markdown_table(view)
+    if comparison.resolution:
+        lines += ["## Resolution", "", f"- {markdown_text(comparison.resolution.sentence)}", ""]
     if comparison.missing:
         lines += ["## Missing", "", f"- {markdown_text(_missing(comparison))}", ""]
     lines += ["## Fairness", ""]

@@ -40,6 +40,13 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
 
 def _verdict(comparison: Comparison) -> list[str]:
     parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{html_text(comparison.headline)}</p>']
+    resolution, floor = comparison.resolution, comparison.floor
+    if floor and floor.below:
+        parts.append(banner("Below a linear model", " ".join(floor.below)))
+    if resolution and not resolution.enough:
+        parts.append(banner("Too blunt", resolution.sentence))
+    elif resolution:
+        parts.append(f"<p>{html_text(resolution.sentence[0].upper() + resolution.sentence[1:])}</p>")
     if comparison.fairness:
         rules = ", ".join(item.rule for item in comparison.fairness)
         parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
