@@ -104,10 +104,8 @@ class Question:
         if data.size < 2 or not _has_spread(data):
             return {}
         nulls = [0.0] if self.margin is None else [0.0, -self.margin]
-        error = float(data.std(ddof=1)) / math.sqrt(data.size)
-        return {
-            null: 2 * float(special.stdtr(data.size - 1, -abs(float(data.mean()) - null) / error)) for null in nulls
-        }
+        mean, error = float(data.mean()), float(data.std(ddof=1)) / math.sqrt(data.size)
+        return {null: 2 * float(special.stdtr(data.size - 1, -abs(mean - null) / error)) for null in nulls}
 
 
 def judge(questions: Sequence[Question], looks: tuple[int, ...] = ()) -> list[Verdict]:
@@ -146,6 +144,7 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
     return min(1.0, len(looks) * p, max(p, (seen + 1) / smallest.size) if seen >= 20 else 1.0)
 
 
+@functools.cache
 def level_of_look(looks: tuple[int, ...]) -> float:
     """The two-sided level of each look that keeps the chance of a wrong claim at any of them at LEVEL."""
     return LEVEL if len(looks) < 2 else float(np.quantile(_smallest_p(looks), LEVEL))
