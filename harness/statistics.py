@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from harness.spaces import Frozen
 
 LEVEL: Final = 0.05  # of wrong claims, two-sided
+SIMULATED: Final = 100_000  # studies, to calibrate looks
 MOST_SEEDS = 1000  # beyond this a number of seeds needed is no advice
 ENOUGH_RESOLUTION = 3.0  # spread between depths ÷ jitter of the value that chooses, from which on depths are told apart
 
@@ -63,7 +64,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     mean = float(data.mean())
     if data.size == 1 or not _has_spread(data):
         return Interval(mean=mean, low=None, high=None, n=data.size)
-    half = float(stats.t.ppf(1 - level / 2, data.size - 1)) * float(data.std(ddof=1)) / math.sqrt(data.size)
+    half = float(special.stdtrit(data.size - 1, 1 - level / 2)) * float(data.std(ddof=1)) / math.sqrt(data.size)
     return Interval(mean=mean, low=mean - half, high=mean + half, n=data.size)
 
 
@@ -103,27 +104,63 @@ class Question:
         if data.size < 2 or not _has_spread(data):
             return {}
         nulls = [0.0] if self.margin is None else [0.0, -self.margin]
-        return {null: float(stats.ttest_1samp(data, null).pvalue) for null in nulls}
+        mean, error = float(data.mean()), float(data.std(ddof=1)) / math.sqrt(data.size)
+        return {null: 2 * float(special.stdtr(data.size - 1, -abs(mean - null) / error)) for null in nulls}
 
 
-def judge(questions: Sequence[Question], level: float = LEVEL) -> list[Verdict]:
-    """The verdicts on a family of questions: the chance that any claim among them is wrong is at most `level`.
+def judge(questions: Sequence[Question], looks: tuple[int, ...] = ()) -> list[Verdict]:
+    """The verdicts on a family of questions: the chance that any claim among them is wrong is at most LEVEL.
+
+    `looks` are the numbers of seeds at which the family is, or would have been, judged: see `over_looks`.
 
     Holm's procedure with Shaffer's count. Every question has two hypotheses, "the mean is 0" and "it is −margin"; they
     are rejected from the smallest p on, as long as p ≤ level / k. k is the number of questions with a hypothesis left:
     both hypotheses of one question cannot be true, so that many can be, at most.
     """
-    p_values = [question.p_values() for question in questions]
+    p_values = [{null: over_looks(p, looks) for null, p in question.p_values().items()} for question in questions]
     left = [set(found) for found in p_values]
     for p, index, null in sorted((p, i, null) for i, found in enumerate(p_values) for null, p in found.items()):
-        if p > level / sum(map(bool, left)):
+        if p > LEVEL / sum(map(bool, left)):
             break
         left[index].discard(null)
-    strictest = level / max(1, sum(map(bool, left)))
+    strictest = level_of_look(looks) / max(1, sum(map(bool, left)))
     return [
-        _verdict(question, set(found) - remaining, level, strictest)
+        _verdict(question, set(found) - remaining, level_of_look(looks), strictest)
         for question, found, remaining in zip(questions, p_values, left, strict=True)
     ]
+
+
+def over_looks(p: float, looks: tuple[int, ...]) -> float:
+    """The chance, where the hypothesis is true, that a p this small is seen at any of the looks.
+
+    Whoever looks after every few seeds and stops at the first verdict that pleases is wrong far more often than at one
+    look: 11.6 % instead of 2.5 % after each of seeds 3 to 20. Simulated with Gaussian differences; where the simulation
+    is too small to tell, the bound looks · p.
+    """
+    if len(looks) < 2:
+        return p
+    smallest = _smallest_p(looks)
+    seen = int(np.searchsorted(smallest, p, side="right"))
+    return min(1.0, len(looks) * p, max(p, (seen + 1) / smallest.size) if seen >= 20 else 1.0)
+
+
+@functools.cache
+def level_of_look(looks: tuple[int, ...]) -> float:
+    """The two-sided level of each look that keeps the chance of a wrong claim at any of them at LEVEL."""
+    return LEVEL if len(looks) < 2 else float(np.quantile(_smallest_p(looks), LEVEL))
+
+
+@functools.cache
+def _smallest_p(looks: tuple[int, ...]) -> np.ndarray:
+    """Of many simulated studies in which the hypothesis is true: the smallest p over the looks, sorted."""
+    data = np.random.default_rng(0).standard_normal((SIMULATED, max(looks)))
+    sums, squares = data.cumsum(axis=1), (data**2).cumsum(axis=1)
+    smallest = np.ones(SIMULATED)
+    for n in looks:
+        mean = sums[:, n - 1] / n
+        std = np.sqrt((squares[:, n - 1] - n * mean**2) / (n - 1))
+        smallest = np.minimum(smallest, 2 * special.stdtr(n - 1, -np.abs(mean) / (std / math.sqrt(n))))
+    return np.sort(smallest)
 
 
 def _verdict(question: Question, rejected: set[float], level: float, strictest: float) -> Verdict:
@@ -165,7 +202,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 @functools.cache
 def _quantiles(level: float) -> np.ndarray:
     """t(1 − level/2, n − 1) for n = 2 … MOST_SEEDS, at index n − 2."""
-    return np.asarray(stats.t.ppf(1 - level / 2, np.arange(1, MOST_SEEDS)))
+    return np.asarray(special.stdtrit(np.arange(1, MOST_SEEDS), 1 - level / 2))
 
 
 def _has_spread(data: np.ndarray) -> bool:

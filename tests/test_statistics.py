@@ -17,7 +17,9 @@ from harness.statistics import (
     Verdict,
     difference_interval,
     judge,
+    level_of_look,
     mean_interval,
+    over_looks,
     rank_correlation,
     ratio_interval,
 )
@@ -232,3 +234,40 @@ def test_being_inside_the_margin_is_rarely_claimed_of_what_sits_on_it(n: int) ->
     low, _ = _ends(samples)
     assert claims == (low[:100] > -margin).tolist()
     assert 0.0 < float(np.mean(low > -margin)) <= 0.05
+
+
+# --- looking more than once ---------------------------------------------------------------------------------------
+
+
+def test_one_look_changes_nothing() -> None:
+    assert over_looks(0.03, ()) == over_looks(0.03, (20,)) == 0.03
+    assert level_of_look((20,)) == 0.05
+
+
+def test_the_level_of_four_looks() -> None:
+    """0.0145 each for looks at 3, 5, 10 and 20 seeds, as simulated independently of this program."""
+    assert level_of_look((3, 5, 10, 20)) == pytest.approx(0.0145, abs=0.001)
+    assert over_looks(level_of_look((3, 5, 10, 20)), (3, 5, 10, 20)) == pytest.approx(0.05, abs=0.001)
+
+
+@given(st.floats(1e-9, 1.0), st.sampled_from([(3, 5), (5, 10, 20, 40)]))
+def test_looking_more_often_never_helps_a_claim(p: float, looks: tuple[int, ...]) -> None:
+    assert p <= over_looks(p, looks) <= min(1.0, len(looks) * p)
+    assert over_looks(p / 2, looks) <= over_looks(p, looks)
+
+
+def wrong_at_any_look(samples: np.ndarray, margin: float, looks: tuple[int, ...], declared: bool) -> bool:
+    """Whether a study whose truth is on the margin says at some look that it is inside."""
+    inside = {"better", "as good", "slightly worse"}
+    return any(
+        judge([Question(tuple(samples[:n]), margin)], looks if declared else ())[0].outcome in inside for n in looks
+    )
+
+
+def test_declared_looks_keep_the_promise_and_undeclared_ones_break_it() -> None:
+    looks, margin, studies = (5, 10, 20, 40), 0.5, 1000
+    data = np.random.default_rng(3).normal(-margin, 1.0, size=(studies, max(looks)))
+    declared = np.mean([wrong_at_any_look(row, margin, looks, True) for row in data])
+    undeclared = np.mean([wrong_at_any_look(row, margin, looks, False) for row in data])
+    assert declared <= 0.025 + 0.01  # Monte Carlo error
+    assert undeclared > 0.04
