@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, nearest
+from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
 from harness.records import Unit
@@ -138,7 +138,8 @@ class Results:
         target = Path(path) if path else self.out / self.space / "report.html"
         html = self.html
         try:
-            write_atomically(target, html)
+            with full_disk_told(target):
+                write_atomically(target, html)
         except OSError as error:
             raise UserError(f"the report {target} cannot be written: {error.strerror}") from None
         return target

@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from harness import __version__, api
-from harness.errors import UserError
+from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
@@ -23,7 +23,10 @@ console = SafeConsole()
 
 
 def main(args: list[str] | None = None) -> None:
-    """Runs the command line; a mistake of the user is one sentence and exit code 2, `--debug` shows the traceback."""
+    """Runs the command line. A mistake is one sentence and exit code 2, a machine that failed one and 1.
+
+    `--debug` shows the traceback.
+    """
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args  # wherever it stands
     args = [arg for arg in args if arg != "--debug"]
@@ -31,10 +34,10 @@ def main(args: list[str] | None = None) -> None:
         code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug, "args": args})
     except click.ClickException as error:
         _fail(error.format_message())
-    except UserError as error:
+    except (UserError, MachineError) as error:
         if debug:
             raise
-        _fail(str(error))
+        _fail(str(error), code=1 if isinstance(error, MachineError) else 2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
@@ -44,9 +47,9 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(sentence: str) -> NoReturn:
+def _fail(sentence: str, code: int = 2) -> NoReturn:
     _say(f"error: {one_line(sentence)}", err=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _say(text: str, err: bool = False) -> None:

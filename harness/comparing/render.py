@@ -13,13 +13,19 @@ from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, sum
 from harness.comparing.values import Comparison
 from harness.text.shown import markdown_text
 
-_OUTCOME_STYLES = {"non-inferior": "green", "inferior": "red", "inconclusive": "yellow", "withheld": "yellow"}
+_OUTCOME_STYLES = {
+    **dict.fromkeys(("better", "as good", "identical"), "green"),
+    **dict.fromkeys(("worse", "worse beyond the margin"), "red"),
+    **dict.fromkeys(("slightly worse", "undecided", "withheld"), "yellow"),
+}
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
 
 def summary(comparison: Comparison) -> RenderableType:
     """The tables a person looks for, what limits them, and the verdict last, where a terminal shows it."""
     parts: list[RenderableType] = [rich_table(view, comparison.colours) for view in summary_tables(comparison)]
+    if comparison.resolution and comparison.resolution.enough:  # else it is among the notes
+        parts.append(_lines("Resolution", [comparison.resolution.sentence]))
     if comparison.missing:
         parts.append(_lines("Missing", [_missing(comparison)]))
     if comparison.fairness:
@@ -88,6 +94,8 @@ def as_markdown(comparison: Comparison) -> str:
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += markdown_table(view)
+    if comparison.resolution:
+        lines += ["## Resolution", "", f"- {markdown_text(comparison.resolution.sentence)}", ""]
     if comparison.missing:
         lines += ["## Missing", "", f"- {markdown_text(_missing(comparison))}", ""]
     lines += ["## Fairness", ""]

@@ -1,15 +1,16 @@
 """Studies on a real Ray with logical GPUs: reproducibility, killed workers, GPU shares, a user's own method."""
 
 import os
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.errors import UserError
+from harness.errors import MachineError, UserError
 from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
@@ -147,6 +148,40 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
     starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
     assert len(starts) == 2
     assert result.d_opt != 2
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A folder on a disk of 150 kB, and what makes it large."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs root: {mounted.stderr}")
+
+    def make_room() -> None:
+        subprocess.run(["mount", "-o", "remount,size=50m", str(folder)], check=True)
+
+    yield folder, make_room
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_same_command_continues(
+    tmp_path: Path, tiny_disk: tuple[Path, Callable[[], None]]
+) -> None:
+    folder, make_room = tiny_disk
+    epochs = "training.max_epochs=300"
+    with pytest.raises(
+        MachineError, match=f"the disk that holds {folder}.* is full .*the same command again: it conti"
+    ):
+        searches(folder, "grid", epochs, concurrency=1)
+    make_room()
+    [result] = searches(folder, "grid", epochs, concurrency=1).results
+    assert result.trials_by_status == {"finished": 5}
+    searches(tmp_path / "whole", "grid", epochs, concurrency=1)
+    assert read(folder, "grid") == read(tmp_path / "whole", "grid")
 
 
 def test_a_relative_path_of_ones_own_data_is_found_by_the_final_evaluation(
