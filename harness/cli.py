@@ -138,7 +138,11 @@ ray_options = with_options(
     help="Train every depth and the one-shot networks; replay all searches over depths from that, on --workers "
     "simulated devices (1 by default).",
 )
-@click.option("--max-cost", type=float, help="Limit in device-seconds; no new trial starts beyond it.")
+@click.option(
+    "--until-verdict", is_flag=True, help="Take the seeds in steps and stop when every verdict is decided; see --looks."
+)
+@click.option("--looks", help="Numbers of seeds after which to look, declared once for good; 5,10,20,40 by default.")
+@click.option("--max-cost", type=float, help="In device-seconds: no trial starts past it, running ones end.")
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj
 def run(
@@ -283,6 +287,30 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
         if not brief:
             console.print(details(comparison))
         console.print(summary(comparison))
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option(
+    "--methods",
+    default="all",
+    show_default=True,
+    help="Searches over depths: names, name:option=value (more than once, too), or paths to your own .py files.",
+)
+@click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
+@click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
+@click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@results_option
+def replay(space_name: str, form: str, **options: Any) -> None:
+    """Replay many searches on the trials of a results folder. Trains nothing, starts no Ray."""
+    replayed = api.replay(space_name, progress=console.is_terminal, **options)
+    from harness.replaying.render import as_json, as_markdown, as_tables
+
+    if form == "table":
+        console.print(as_tables(replayed))
+    else:
+        click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
 
 
 @commands.command()

@@ -403,6 +403,18 @@ class UnitPlan(Frozen):
         return hashlib.sha256(determining.encode()).hexdigest()[:16]
 
 
+class Looks(Frozen):
+    """At how many seeds the verdicts of a space are looked at. Written beside its units, before the first one."""
+
+    declared: tuple[Count, ...] = ()  # by --until-verdict
+    taken: tuple[Count, ...] = ()  # by runs that added seeds
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """What the error rate of the verdicts is calibrated for."""
+        return tuple(sorted({*self.declared, *self.taken}))
+
+
 class Unit(Frozen):
     """Everything on disk about one method × seed; `result` is None while it is unfinished."""
 

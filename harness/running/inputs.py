@@ -26,11 +26,20 @@ Settings = Mapping[str, Any] | Iterable[str]  # {"training.lr": 0.05}, or ["trai
 Methods = str | Path | Iterable[str | Path]
 Seeds = int | str | Iterable[int]
 
-_COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
+_COUNTS = {  # at least
+    "workers": 1,
+    "concurrency": 1,
+    "parallel_units": 1,
+    "max_failures": 0,
+    "trials": 1,
+    "epochs": 1,
+    "search_seeds": 1,
+}
 _AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
 _MOST = 10**9  # of any of them: more than there is
 _MOST_SEEDS = 10_000
 LARGEST_SEED = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use
+DEFAULT_LOOKS = (5, 10, 20, 40)
 STORAGES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # that pyarrow writes to
 
 
@@ -92,12 +101,43 @@ def seeds_of(given: Seeds) -> list[int]:
     return seeds
 
 
+def looks_of(given: Seeds | None, until_verdict: bool, seeds: Sequence[int]) -> tuple[int, ...]:
+    """At how many seeds verdicts are looked at: `5,10,20,40`, none beyond the seeds. Empty: only at the end."""
+    if until_verdict and len(seeds) < 2:
+        raise UserError(f"--until-verdict needs at least 2 seeds to choose from, as --seeds 0-39; got {len(seeds)}")
+    if given is None:
+        default = tuple(look for look in DEFAULT_LOOKS if look < len(seeds))
+        return (*default, len(seeds)) if until_verdict else ()
+    if not until_verdict:
+        raise UserError("looks are taken by --until-verdict, which was not given")
+    try:
+        looks = _parse_seeds(given) if isinstance(given, str) else _whole_numbers(given)
+    except (ValueError, TypeError):
+        looks = []
+    if not looks or looks != sorted(set(looks)) or looks[0] < 2:
+        raise UserError(f"looks are numbers of seeds, at least 2 and increasing, as 5,10,20; got {brief_repr(given)}")
+    if looks[-1] > len(seeds):
+        raise UserError(f"a look cannot be at more seeds than there are; got {looks[-1]} with {len(seeds)} seeds")
+    return tuple(looks)
+
+
 def _parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
         seeds += _few(range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)])
     return _few(seeds)
+
+
+def devices_of(given: int | str | Iterable[int]) -> list[int]:
+    """`1,2,8`, one number, or numbers: how many devices a search is replayed on."""
+    try:
+        devices = [int(part) for part in given.split(",")] if isinstance(given, str) else _whole_numbers(given)
+    except (ValueError, TypeError):
+        devices = []
+    if not devices or min(devices) < 1 or len(set(devices)) < len(devices):
+        raise UserError(f"devices are different whole numbers of at least 1, as 1,2,8; got {given!r}")
+    return devices
 
 
 def _whole_numbers(given: int | Iterable[int]) -> list[int]:

@@ -26,7 +26,7 @@ from harness.running.ray_session import ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
-from harness.running.store import UnitFolder, only_writer, write_atomically
+from harness.running.store import UnitFolder, declare_looks, only_writer, write_atomically
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task
 from harness.spaces import SearchSpace
@@ -52,6 +52,7 @@ class RunOptions:
     address: str | None = None
     storage: str | None = None  # of checkpoints; default: a folder beside the results
     data_dir: Path | None = None
+    looks: tuple[int, ...] = ()  # numbers of seeds after which the verdicts decide whether to go on
     debug: bool = False
     may_exit: bool = False  # a second Ctrl-C ends the process at once: right for the command line only
     replay: bool = False  # searches over fixed depths are not trained: every depth is, once for each seed
@@ -150,6 +151,9 @@ def run_units(
     if not options.fresh:
         for unit in units:
             unit.folder.check(unit.plan)
+    spaces = sorted({unit.plan.space.name for unit in units})
+    for space in spaces:
+        declare_looks(options.out, space, options.looks, options.fresh, write=False)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
     complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
     trained = (unit for unit in complete.values() if not unit.plan.replayed)
@@ -182,6 +186,8 @@ def run_units(
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
                 for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
                     unit.folder.claim(unit.plan, options.fresh)
+                for space in spaces:
+                    declare_looks(options.out, space, options.looks, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
                 shown = show or _show_nothing
