@@ -94,7 +94,8 @@ tracking_option = click.option(
     "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
 )
 reference_option = click.option(
-    "--reference", help="The method to compare the others with; the first that learns its depth by default."
+    "--reference",
+    help="The method to compare the others with; by default the first that learns its depth.",
 )
 resources_options = with_options(
     click.option("--cpus-per-trial", type=float, default=1.0, show_default=True, help="CPU cores of a trial."),
