@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.comparing import Comparison
+    from harness.replaying.recorded import Recorded
     from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
     from harness.running.runner import RunOptions
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
-__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "replay", "report", "run"]
+__all__ = ["Results", "UserError", "compare", "export", "load_results", "load_space", "replay", "report", "run"]
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
 Folder = Path | str
@@ -412,8 +413,9 @@ def replay(
     out: Folder = DEFAULT_OUT,
     progress: bool = False,
 ) -> "Replay":
-    """Many searches on the trials that a results folder holds: nothing is trained, no Ray is started.
+    """Many searches on the trials that a results folder, or a table, holds: nothing is trained, no Ray is started.
 
+    space: its name, or the path of a table that `harness export` wrote.
     methods: "all" for every search over fixed depths, or a list as in `run`; one method may stand there several times
         with other options.
     search_seeds: each method searches on each training seed with so many seeds of its own.
@@ -423,23 +425,41 @@ def replay(
     """
     check_numbers({"search_seeds": search_seeds})
     numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
-    name, folder = name_of(space), Path(out)
-    if not methods_in(folder / name):
-        raise UserError(_no_results(space, folder))
-    _import_ray_quietly()
+    recorded = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
         loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
-    from harness.replaying.recorded import recorded_in
     from harness.replaying.searches import replay_searches
     from harness.terminal.search_bar import search_bar
 
-    recorded = recorded_in(folder, name)
     if wanted is not None:
         recorded = recorded.with_seeds(wanted)
     total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
     with search_bar(total, progress) as done:
         return replay_searches(recorded, loaded, search_seeds, numbers, done)
+
+
+def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:
+    """Writes the recordings of a space into one file that `replay` takes on any machine; returns where it is."""
+    recorded = _recorded(space, Path(out))
+    from harness.replaying.tables import write_table
+
+    write_table(Path(table), recorded)
+    return Path(table)
+
+
+def _recorded(space: Space, out: Path) -> "Recorded":
+    """Of a table, or of the results of a space."""
+    _import_ray_quietly()
+    from harness.replaying.recorded import recorded_in
+    from harness.replaying.tables import ENDING, read_table
+
+    if str(space).endswith(ENDING) and not isinstance(space, SearchSpace):
+        return read_table(Path(space))
+    name = name_of(space)
+    if not methods_in(out / name):
+        raise UserError(_no_results(space, out))
+    return recorded_in(out, name)
 
 
 # --- MLflow -------------------------------------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
 @results_option
 def replay(space_name: str, form: str, **options: Any) -> None:
-    """Replay many searches on the trials of a results folder. Trains nothing, starts no Ray."""
+    """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started."""
     replayed = api.replay(space_name, progress=console.is_terminal, **options)
     from harness.replaying.render import as_json, as_markdown, as_tables
 
@@ -307,6 +307,15 @@ def replay(space_name: str, form: str, **options: Any) -> None:
         console.print(as_tables(replayed))
     else:
         click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.argument("table", type=click.Path(path_type=Path, dir_okay=False))
+@results_option
+def export(space_name: str, table: Path, out: Path) -> None:
+    """Write the trials of a space as one table (.json.gz). `harness replay TABLE` reads it on any machine."""
+    click.echo(api.export(space_name, table, out=out))
 
 
 @commands.command()
