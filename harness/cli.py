@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from harness import __version__, api
-from harness.errors import UserError
+from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
@@ -24,7 +24,10 @@ console = SafeConsole()
 
 
 def main(args: list[str] | None = None) -> None:
-    """Runs the command line; a mistake of the user is one sentence and exit code 2, `--debug` shows the traceback."""
+    """Runs the command line. A mistake is one sentence and exit code 2, a machine that failed one and 1.
+
+    `--debug` shows the traceback.
+    """
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args  # wherever it stands
     args = [arg for arg in args if arg != "--debug"]
@@ -32,10 +35,10 @@ def main(args: list[str] | None = None) -> None:
         code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug, "args": args})
     except click.ClickException as error:
         _fail(error.format_message())
-    except UserError as error:
+    except (UserError, MachineError) as error:
         if debug:
             raise
-        _fail(str(error))
+        _fail(str(error), code=1 if isinstance(error, MachineError) else 2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
@@ -45,9 +48,9 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(sentence: str) -> NoReturn:
+def _fail(sentence: str, code: int = 2) -> NoReturn:
     _say(f"error: {one_line(sentence)}", err=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _say(text: str, err: bool = False) -> None:
@@ -288,6 +291,30 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
         if not brief:
             console.print(details(comparison))
         console.print(summary(comparison))
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.option(
+    "--methods",
+    default="all",
+    show_default=True,
+    help="Searches over depths: names, name:option=value (more than once, too), or paths to your own .py files.",
+)
+@click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
+@click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
+@click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@results_option
+def replay(space_name: str, form: str, **options: Any) -> None:
+    """Replay many searches on the trials of a results folder. Trains nothing, starts no Ray."""
+    replayed = api.replay(space_name, progress=console.is_terminal, **options)
+    from harness.replaying.render import as_json, as_markdown, as_tables
+
+    if form == "table":
+        console.print(as_tables(replayed))
+    else:
+        click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
 
 
 @commands.command()

@@ -16,5 +16,14 @@ OTHER_COLOURS: Final = ("#000000", "#777777", "#00425F", "#7A3600", "#005C43", "
 
 
 def colour_of(method: str, declared: str | None) -> str:
-    """`#rrggbb`: what the method declares, else a shade by its name, the same in every run and on every machine."""
-    return declared or OTHER_COLOURS[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_COLOURS)]
+    """`#rrggbb`: what the method declares, else a shade by its name, the same in every run and on every machine.
+
+    A row with other options than the default ones is a darker shade of its method's.
+    """
+    by_name = hashlib.sha256(method.encode()).digest()[0]
+    if declared is None:
+        return OTHER_COLOURS[by_name % len(OTHER_COLOURS)]
+    if ":" not in method:
+        return declared
+    kept = 0.4 + 0.4 * by_name / 255
+    return "#" + "".join(f"{round(kept * int(declared[at : at + 2], 16)):02X}" for at in (1, 3, 5))

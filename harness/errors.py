@@ -1,11 +1,23 @@
 """Errors that deserve a sentence instead of a traceback: the user can fix them."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+NEARLY_FULL = 1_000_000  # bytes; what fails on a disk with less than this failed because of it
 
 
 class UserError(Exception):
     """A mistake in the input. The message names the rule, what was given and what is valid; exit code 2."""
+
+
+class MachineError(Exception):
+    """The machine failed, not the user: a full disk, a dead Ray. One sentence that says how to go on; exit code 1."""
 
 
 class TrialFailed(Exception):
@@ -30,3 +42,33 @@ def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     known = sorted(choices)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {prefix + close[0]!r}?" if close else f"valid: {', '.join(known)}"
+
+
+@contextlib.contextmanager
+def full_disk_told(*places: Path | str) -> Iterator[None]:
+    """Whatever fails in here because the disk of one of the places is full ends in one sentence."""
+    try:
+        yield
+    except (UserError, MachineError):
+        raise
+    except Exception as error:
+        another = isinstance(error, OSError) and error.errno not in _FULL  # it says itself what is wrong
+        if not another and (full := full_place(str(error), *places)):
+            free, total = (f"{size / 1e6:,.1f} MB" for size in (_disk(full).free, _disk(full).total))
+            raise MachineError(
+                f"the disk that holds {full} is full ({free} of {total} are free); free some space on it, then give "
+                "the same command again: it continues"
+            ) from error
+        raise
+
+
+def full_place(message: str, *places: Path | str) -> Path | None:
+    """The place without room that explains an error with this message; Ray and torch pass on only text, if that."""
+    local = [Path(place) for place in places if "://" not in str(place)]
+    full = next((place for place in local if _disk(place).free < NEARLY_FULL), None)
+    said = any(os.strerror(number) in message for number in _FULL)
+    return full or (local[0] if said and local else None)
+
+
+def _disk(place: Path) -> "shutil._ntuple_diskusage":
+    return shutil.disk_usage(next(path for path in (place.absolute(), *place.absolute().parents) if path.exists()))

@@ -5,6 +5,8 @@ These records are the truth on disk; MLflow, the comparison and the report are v
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -213,6 +215,18 @@ class TrialRecord(Frozen):
         """The depth of the network that it would hand over."""
         return self.posterior.d_opt if self.posterior else self.depth
 
+    @property
+    def jitter(self) -> float | None:
+        """Median absolute change of the validation log-likelihood from report to report, over the last quarter of
+        training; None where there are no two reports.
+        """
+        late = [
+            abs(after.val_log_likelihood - before.val_log_likelihood)
+            for before, after in pairwise(self.curve)
+            if after.epoch > 0.75 * self.curve[-1].epoch
+        ]
+        return median(late) if late else None
+
     @classmethod
     def of(
         cls, trial_id: str, config: TrialConfig, split_hash: str, last: Progress, environment: Environment, **more: Any
@@ -250,6 +264,15 @@ class DepthMeasures(Frozen):
     measures: Measures
 
 
+class Floor(Frozen):
+    """What is reached without a network, on the same training, validation and test rows; outside all costs."""
+
+    linear: Measures  # scikit-learn's logistic regression, its penalty chosen on the validation rows
+    guess: Measures  # the class frequencies of the training rows
+    converged: bool  # False: the linear model's solver stopped at its limit of iterations
+    seconds: NonNegative = 0.0
+
+
 class FinalEvaluation(Frozen):
     """What was read off the test set, opened once for the unit, after the choice was on disk."""
 
@@ -270,7 +293,8 @@ class FinalEvaluation(Frozen):
     parameters: Count = 0  # of the chosen network
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
-    seconds: NonNegative = 0.0  # device time of this evaluation, outside search cost
+    floor: Floor | None = None  # None in results of an earlier version
+    seconds: NonNegative = 0.0  # device time of this evaluation without the floor, outside search cost
 
 
 class Refit(Frozen):
@@ -334,7 +358,7 @@ class UnitPlan(Frozen):
     """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
 
     space: SearchSpace
-    method: str
+    method: str  # a row of the comparison: `asha`, or `asha:grace_epochs=20` where an option is not the default
     options: dict[str, Any]
     seed: Count
     trials: Count  # as planned
@@ -347,6 +371,11 @@ class UnitPlan(Frozen):
     version: int = VERSION
 
     @property
+    def method_file(self) -> str:
+        """The name of the method's file: `method` is that, with the options that are not the default ones."""
+        return self.method.partition(":")[0]
+
+    @property
     def devices(self) -> float:
         """That a trial holds: GPUs, or cores where it has none."""
         return self.gpus_per_trial or self.cpus_per_trial
@@ -354,7 +383,7 @@ class UnitPlan(Frozen):
     def trial_config(self, depth: int) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth
-        kind, options = (self.method, self.options) if learns else (FIXED_DEPTH, {})
+        kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
         return TrialConfig.of(self.space, kind, depth, self.seed, options)
 
     @property

@@ -196,7 +196,7 @@ class Budget(Frozen):
 
 
 class Margins(Frozen):
-    """How much worse a method may be and still count as non-inferior."""
+    """How much worse a method may be and still count as good."""
 
     accuracy: Annotated[float, Field(gt=0)] = 0.01
     log_likelihood: Annotated[float, Field(gt=0)] = 0.05
@@ -263,11 +263,19 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
 def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     try:
         # Through JSON: strict about types, yet a YAML list may become a tuple.
-        return SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
+        space = SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
     except (TypeError, ValueError) as error:  # a key that is no word
         raise UserError(f"{source}: {error}") from None
+    drop, last = space.training.lr_drop_epoch, space.training.max_epochs
+    # Not a rule of TrainingSettings: a refit ends early, and finished results keep reading.
+    if drop is not None and drop >= last:
+        raise UserError(
+            f"{source}: training.lr_drop_epoch must come before the last epoch, training.max_epochs = {last}; got "
+            f"{drop}; valid: {f'1 to {last - 1}, or ' if last > 1 else ''}null for no drop"
+        )
+    return space
 
 
 def _with_default_budget(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from harness.records import (
     DepthMeasures,
     Environment,
     FinalEvaluation,
+    Floor,
     Measures,
     MethodFacts,
     Posterior,
@@ -78,6 +79,8 @@ def make_units(
     refit: bool = False,
     environments: Mapping[str, Environment] | None = None,
     split_hashes: Mapping[str, str] | None = None,
+    linear_accuracy: float | None = None,
+    jitter: float = 0.0,
 ) -> list[Unit]:
     """One unit per method × seed.
 
@@ -93,6 +96,8 @@ def make_units(
         q_converged: False: the LDN's depth changed in the last quarter of training.
         refit: every unit was refitted on train + validation.
         environments, split_hashes: per method, other than the common ones: fairness differences.
+        linear_accuracy: what a linear model reaches; None: a result of a version that did not fit one.
+        jitter: how much the validation log-likelihood goes up and down from report to report.
     """
     space = space or make_space()
     return [
@@ -111,6 +116,8 @@ def make_units(
                 refit=refit,
                 environment=(environments or {}).get(method, ENVIRONMENT),
                 split_hash=(split_hashes or {}).get(method, f"split{seed}"),
+                linear_accuracy=linear_accuracy,
+                jitter=jitter,
             ),
             finished=(method, seed) not in set(unfinished),
         )
@@ -136,6 +143,8 @@ class _Study:
         self.refit: bool = knobs["refit"]
         self.environment: Environment = knobs["environment"]
         self.split_hash: str = knobs["split_hash"]
+        self.linear_accuracy: float | None = knobs["linear_accuracy"]
+        self.jitter: float = knobs["jitter"]
 
 
 # --- networks: what a depth is worth and what it costs ------------------------------------------------------------
@@ -221,7 +230,9 @@ def _trial(study: _Study, index: int, depth: int, ldn: bool, rung: int | None, s
             epoch=epoch,
             device_seconds=cost.phases["startup"] + (cost.held_seconds - cost.phases["startup"]) * epoch / epochs,
             train_objective=final.log_likelihood - 0.7 * math.exp(-epoch / scale) + 0.02,
-            val_log_likelihood=final.log_likelihood - 0.7 * math.exp(-epoch / scale),
+            val_log_likelihood=final.log_likelihood
+            - 0.7 * math.exp(-epoch / scale)
+            - study.jitter * (epoch // report % 2),
             val_accuracy=final.accuracy - 0.4 * math.exp(-epoch / scale),
             d_opt=int(np.argmax(_q(study))) if ldn else None,
         )
@@ -402,6 +413,12 @@ def _reliability(accuracy: float, overconfidence: float, rng: np.random.Generato
     return tuple(bins)
 
 
+def _floor(accuracy: float) -> Floor:
+    linear = Measures(accuracy=accuracy, log_likelihood=accuracy - 1.2, ece=0.03, brier=1.6 * (1 - accuracy))
+    guess = Measures(accuracy=0.5, log_likelihood=-math.log(2), ece=0.0, brier=0.5)
+    return Floor(linear=linear, guess=guess, converged=True, seconds=0.1)
+
+
 def _final(study: _Study, d_opt: int, usable: Sequence[TrialRecord]) -> FinalEvaluation:
     ldn = study.method == "ldn"
     rng = np.random.default_rng([study.seed, 13, ldn])
@@ -427,6 +444,7 @@ def _final(study: _Study, d_opt: int, usable: Sequence[TrialRecord]) -> FinalEva
         else (),
         posterior_gap_nats=1.3 if ldn else None,
         d_opt_exact=max(0, d_opt - 1) if ldn else None,
+        floor=_floor(study.linear_accuracy) if study.linear_accuracy is not None else None,
         parameters=100 + 440 * d_opt,
         forward_seconds_per_sample=1e-6 * (1 + d_opt),
         full_forward_seconds_per_sample=1e-6 * (1 + study.space.depth.max) if ldn else None,

@@ -16,6 +16,12 @@ def test_a_declared_colour_wins_over_the_name() -> None:
     assert colour_of("somebodys_method", "#123456") == "#123456"
 
 
+def test_a_row_with_other_options_is_a_darker_shade() -> None:
+    rows = [colour_of(f"asha:grace_epochs={epochs}", "#E69F00") for epochs in (10, 20, 40)]
+    assert len({*rows, "#E69F00"}) == 4
+    assert all(int(row[1:3], 16) < 0xE6 and row.endswith("00") for row in rows)
+
+
 def test_a_method_that_declares_none_keeps_a_shade_of_its_name() -> None:
     shades = {colour_of(f"method_{index}", None) for index in range(200)}
     assert shades == set(OTHER_COLOURS)

@@ -54,7 +54,7 @@ def test_one_reader_serves_the_search_and_the_refit() -> None:
 def test_every_view_has_its_columns() -> None:
     comparison = compare(make_units(("ldn", "grid"), range(2)))
     titles = [quality.title for quality in QUALITIES]
-    assert list(quality_table(comparison.search).columns[-len(titles) :]) == titles
+    assert list(quality_table(comparison.search, None).columns[-len(titles) :]) == titles
     judged = [quality.title for quality in QUALITIES if quality.margin]
     assert [row[1] for row in difference_table(comparison.search, "ldn", comparison.margins).rows] == judged
     values = json.loads(as_json(comparison))["search"]["rows"][0]["values"]
@@ -68,7 +68,10 @@ def test_every_view_has_its_columns() -> None:
 def test_a_trial_in_the_terminal_has_its_columns() -> None:
     (unit,) = make_units(("ldn",), [0])
     console = Console(file=io.StringIO(), width=120)
-    console.print(view(TrialReport(record=unit.trials[0], d_opt=5)))
+    console.print(view(TrialReport(record=unit.trials[0], d_opt=5, val_jitter=0.0123)))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert all(quality.title in text for quality in QUALITIES)
+    assert "jitters by 0.012 nats" in text and "differ by less than 0.037 cannot be told apart" in " ".join(
+        text.split()
+    )

@@ -6,6 +6,7 @@ from harness.records import Cost, Measures, Progress, StopReason, TrialConfig, T
 from harness.training.devices import choose_device
 from harness.training.environment import environment
 from harness.training.train import run_trial
+from tests.synthetic import make_units
 from tests.tiny import config, conv_config, spirals
 
 
@@ -65,3 +66,21 @@ def test_values_are_strict_finite_and_frozen() -> None:
 def test_a_device_that_is_not_there_is_an_error(name: str) -> None:
     with pytest.raises(UserError):
         choose_device(name)
+
+
+def _with_curve(values: list[float], every: int = 1) -> TrialRecord:
+    (unit,) = make_units(("grid",), [0])
+    first = unit.trials[0]
+    points = [
+        first.curve[0].model_copy(update={"epoch": every * number, "val_log_likelihood": value})
+        for number, value in enumerate(values, start=1)
+    ]
+    return first.model_copy(update={"curve": tuple(points)})
+
+
+def test_jitter_is_the_median_change_over_the_last_quarter() -> None:
+    wild = [-3.0, 5.0, -7.0, 2.0, 0.0, 1.0, -1.0, -2.0, -1.0]  # epochs 1 to 9
+    assert _with_curve([*wild, -0.9, -1.2, -1.1]).jitter == pytest.approx(0.1)  # |9→10|, |10→11|, |11→12|
+    assert _with_curve([*wild, -0.9, -1.2, -1.1], every=20).jitter == pytest.approx(0.1)
+    assert _with_curve([-1.0, -0.5]).jitter == pytest.approx(0.5)
+    assert _with_curve([-1.0]).jitter is None and _with_curve([]).jitter is None

@@ -158,6 +158,14 @@ def _changed(**groups: Any) -> str:
             _changed(training={"max_epochs": 10, "patience": 5, "eval_every": 2, "report_every": 3}),
             "report_every must be a multiple of training.eval_every.*got 3 and 2",
         ),
+        (
+            _changed(training={"max_epochs": 10, "patience": 5, "lr_drop_epoch": 10}),
+            "lr_drop_epoch must come before the last epoch, training.max_epochs = 10; got 10; valid: 1 to 9, or null",
+        ),
+        (
+            _changed(training={"max_epochs": 1, "patience": 5, "lr_drop_epoch": 3}),
+            "training.max_epochs = 1; got 3; valid: null for no drop",
+        ),
         (_changed(depth={"min": 5, "max": 4}), "depth.min must not exceed depth.max; got min 5, max 4"),
         (_changed(depth={"min": -1, "max": 4}), "depth.min .*greater than or equal to 0; got -1"),
         (_changed(depth={"max": 0}), "depth.max .*greater than 0; got 0"),

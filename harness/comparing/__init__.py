@@ -6,16 +6,16 @@ from typing import Any
 from harness.colours import colour_of
 from harness.comparing.checklist import checklist
 from harness.comparing.contamination import contamination
-from harness.comparing.depth_curve import depth_check
 from harness.comparing.equal_quality import equal_quality
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
 from harness.comparing.phases import phases_of
-from harness.comparing.sentences import headline, sentence
-from harness.comparing.stages import build_stage
+from harness.comparing.sentences import headline, leading_cost, sentence
+from harness.comparing.stages import build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
+from harness.comparing.yardsticks import depth_check, floor, resolution
 from harness.errors import UserError, nearest
 from harness.records import Unit
 from harness.spaces import Margins
@@ -48,8 +48,11 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
     margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference, margins)
+    search = build_stage("search", by_method, reference)
     doubts = contamination(by_method, search.pairs)
+    cost = leading_cost(doubts)
+    search = with_verdicts(search, reference, cost, margins)
+    refit = build_stage("search + refit", by_method, reference) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
@@ -58,6 +61,7 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
     all_depths = by_method[exhaustive] if exhaustive else []
     checks = [depth_check(group, all_depths) for group in by_method.values()]
     depth_checks = tuple(item for item in checks if item is not None)
+    lowest, sharpness = floor(by_method), resolution(by_method, space)
     cells = {(unit.method, unit.seed) for unit in finished}
     return Comparison(
         space=space.name,
@@ -70,17 +74,19 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
-        headline=headline(reference, search.pairs, doubts.found),
+        headline=headline(reference, search.pairs, cost, exhaustive),
         sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
         search=search,
-        refit=build_stage("search + refit", by_method, reference, margins) if refitted else None,
+        refit=with_verdicts(refit, reference, cost, margins) if refit else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
         depth_checks=depth_checks,
+        floor=lowest,
+        resolution=sharpness,
         contamination=doubts,
         fairness=fairness,
-        notes=(*problems, *notes(by_method, units, doubts)),
+        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness)),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 

@@ -40,7 +40,8 @@ def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], floa
         for trial in unit.trials:
             usable = trial.status != "failed" and len(trial.attempts) <= 1
             if usable and trial.cost.samples and trial.cost.train_seconds > 0:
-                seen.setdefault((trial.kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
+                kind = unit.method if trial.learns_depth else trial.kind
+                seen.setdefault((kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
     return {network: sum(values) / len(values) for network, values in seen.items()}
 
 

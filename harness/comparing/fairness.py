@@ -88,7 +88,8 @@ def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Differenc
     hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for unit in units:
         for trial in unit.trials:
-            by_hash = hashes.setdefault((trial.kind, trial.depth, trial.seed), {})
+            kind = unit.method if trial.learns_depth else trial.kind  # options are part of a one-shot network
+            by_hash = hashes.setdefault((kind, trial.depth, trial.seed), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]
     if unequal:

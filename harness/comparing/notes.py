@@ -4,14 +4,20 @@ from collections.abc import Iterator, Sequence
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.phases import unexplained
-from harness.comparing.values import Contamination
+from harness.comparing.values import Contamination, Floor, Resolution
 from harness.records import Unit
 
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
-def notes(by_method: ByMethod, units: Sequence[Unit], contamination: Contamination) -> tuple[str, ...]:
-    found = [*_on_replays(by_method), *_on_contamination(contamination)]
+def notes(
+    by_method: ByMethod,
+    units: Sequence[Unit],
+    contamination: Contamination,
+    floor: Floor | None,
+    resolution: Resolution | None,
+) -> tuple[str, ...]:
+    found = [*_on_the_space(floor, resolution), *_on_replays(by_method), *_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
@@ -20,6 +26,16 @@ def notes(by_method: ByMethod, units: Sequence[Unit], contamination: Contaminati
         found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
     return (*found, INTERVALS)
+
+
+def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterator[str]:
+    """Whether the problem is fit to compare anything: it leads the notes."""
+    if floor:
+        yield from floor.below
+        if floor.not_converged:
+            yield f"The linear model's solver stopped at its limit of iterations on {_seeds(floor.not_converged)}."
+    if resolution and not resolution.enough:
+        yield f"{resolution.sentence[0].upper()}{resolution.sentence[1:]}"
 
 
 def _on_replays(by_method: ByMethod) -> Iterator[str]:

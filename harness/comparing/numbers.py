@@ -1,6 +1,7 @@
 """Numbers as a reader wants them: as many digits as the interval supports."""
 
 import math
+from collections.abc import Sequence
 
 from harness.statistics import Interval
 
@@ -34,6 +35,22 @@ def signed(interval: Interval) -> str:
     decimals = _decimals((interval.high - interval.low) / 2, two_digits=True)
     ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"
     return f"{_signed(interval.mean, decimals)} ({ends})"
+
+
+def gain(advantage: Interval) -> str:
+    """`0.0031 (0.0008 to 0.0054)`, of an advantage whose sign is in the words around it."""
+    return signed(advantage).replace("+", "")
+
+
+def loss(advantage: Interval) -> str:
+    """The same of a disadvantage."""
+    low, high = (None if end is None else -end for end in (advantage.high, advantage.low))
+    return gain(Interval(mean=-advantage.mean, low=low, high=high, n=advantage.n))
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
 def ratio(value: float) -> str:

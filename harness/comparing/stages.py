@@ -6,10 +6,10 @@ from typing import Literal
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
-from harness.measures import COMPARED, COSTS, QUALITIES, Outcome, judged
+from harness.measures import COMPARED, COSTS, QUALITIES, TFLOP, Measure, Outcome, judged
 from harness.records import SearchResult
 from harness.spaces import Margins
-from harness.statistics import difference_interval, mean_interval, non_inferiority, ratio_interval
+from harness.statistics import Question, Verdict, difference_interval, judge, log_ratios, mean_interval, ratio_interval
 
 StageName = Literal["search", "search + refit"]
 OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
@@ -19,7 +19,9 @@ OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
 Reader = Callable[[Finished], dict[str, float]]
 
 
-def build_stage(name: StageName, by_method: ByMethod, reference: str, margins: Margins) -> Stage:
+def build_stage(name: StageName, by_method: ByMethod, reference: str) -> Stage:
+    """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them."""
+
     def read(unit: Finished) -> dict[str, float]:
         outcome = OUTCOMES[name](unit.result)
         values = {measure.key: measure.read(outcome) for measure in COMPARED}
@@ -27,7 +29,7 @@ def build_stage(name: StageName, by_method: ByMethod, reference: str, margins: M
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
     others = [method for method in by_method if method != reference] if reference in by_method else []
-    pairs = (_pair(by_method[reference], by_method[other], margins, read) for other in others)
+    pairs = (_pair(by_method[reference], by_method[other], read) for other in others)
     return Stage(name=name, rows=rows, pairs=tuple(pair for pair in pairs if pair is not None))
 
 
@@ -48,7 +50,34 @@ def paired(reference: Sequence[Finished], baseline: Sequence[Finished]) -> list[
     return [(unit, others[unit.seed]) for unit in reference if unit.seed in others]
 
 
-def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: Margins, read: Reader) -> Pair | None:
+def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins) -> Stage:
+    """The stage judged: all its verdicts, on the cost and on every quality with a margin, are one family."""
+    rows = {row.method: row for row in stage.rows}
+    asked: dict[tuple[str, str], Question] = {}
+    for pair in stage.pairs:
+        if pair.withheld:
+            continue
+        ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (reference, pair.baseline))
+        if cost.key in pair.cost_ratios:
+            ratios = log_ratios(theirs[cost.key], ours[cost.key])
+            asked[pair.baseline, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
+        for measure, margin in judged(margins).items():
+            sign = 1.0 if measure.better == "higher" else -1.0
+            gains = zip(ours[measure.key], theirs[measure.key], strict=True)
+            asked[pair.baseline, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
+    verdicts: dict[str, dict[str, Verdict]] = {pair.baseline: {} for pair in stage.pairs}
+    for (baseline, key), verdict in zip(asked, judge(list(asked.values())), strict=True):
+        verdicts[baseline][key] = verdict
+    pairs = [pair.model_copy(update={"verdicts": verdicts[pair.baseline]}) for pair in stage.pairs]
+    return stage.model_copy(update={"pairs": tuple(pairs)})
+
+
+def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
+    places = [row.seeds.index(seed) for seed in seeds]
+    return {key: [values[place] for place in places] for key, values in row.per_seed.items()}
+
+
+def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Reader) -> Pair | None:
     pairs = paired(reference, baseline)
     if not pairs:
         return None
@@ -62,12 +91,6 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: 
     withheld = [f"{item.rule}: {item.detail}" for item in unequal]
     if len(pairs) == 1:
         withheld.append("one seed: there is no interval, so there is no verdict")
-    verdicts = {}
-    if not withheld:
-        for measure, margin in judged(margins).items():
-            sign = 1.0 if measure.better == "higher" else -1.0
-            gains = zip(column(ours, measure.key), column(theirs, measure.key), strict=True)
-            verdicts[measure.key] = non_inferiority([sign * (own - other) for own, other in gains], margin)
     return Pair(
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
@@ -80,7 +103,7 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], margins: 
             measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key))
             for measure in QUALITIES
         },
-        verdicts=verdicts,
+        verdicts={},
         unequal=unequal,
         withheld=tuple(withheld),
     )

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.comparing.anytime import ORDERS
-from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends, signed
+from harness.comparing.numbers import listed, mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
-from harness.comparing.values import Comparison, MethodRow, Pair, Reached, Stage
+from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
 from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure, judged
 from harness.records import PHASES
 from harness.spaces import Margins
@@ -69,28 +69,27 @@ def ratio_table(stage: Stage, reference: str) -> TableView:
     )
 
 
-def quality_table(stage: Stage) -> TableView:
+def quality_table(stage: Stage, floor: Floor | None) -> TableView:
+    """With two lines for what needs no network, where it was measured."""
     measures = (DEPTH, *QUALITIES)
+    rows = (*stage.rows, *((floor.linear, floor.guess) if floor else ()))
+
+    def cell(row: MethodRow, measure: Measure) -> str:
+        return mean_and_spread(row.values[measure.key]) if measure.key in row.values else "–"
+
     return TableView(
         title=f"Chosen depth and quality on the test set, {stage.name}",
         caption="Mean over seeds ± half of the 95 % t interval. Higher is better: "
-        f"{_titles('higher')}; lower is better: {_titles('lower')}.",
+        f"{_titles('higher')}; lower is better: {_titles('lower')}."
+        + (f" {floor.linear.method}: logistic regression on the same rows, outside all costs." if floor else ""),
         columns=("method", "n", *(measure.title for measure in measures)),
-        rows=tuple(
-            (row.method, str(len(row.seeds)), *(mean_and_spread(row.values[measure.key]) for measure in measures))
-            for row in stage.rows
-        ),
+        rows=tuple((row.method, str(len(row.seeds)), *(cell(row, measure) for measure in measures)) for row in rows),
     )
 
 
 def _titles(better: Better) -> str:
     found = [measure for measure in QUALITIES if measure.better == better]
     return listed([f"{measure.title} ({measure.unit})" if measure.unit else measure.title for measure in found])
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
 def difference_table(stage: Stage, reference: str, margins: Margins) -> TableView:
@@ -109,8 +108,8 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
-        caption="Paired by seed, with 95 % t intervals. Non-inferior: the worse end is inside the margin."
-        + (f" {listed(lower)}: negative is good." if lower else ""),
+        caption="Paired by seed, with 95 % t intervals. The words hold for all verdicts together: the chance that any "
+        "is wrong is 5 % (Holm)." + (f" {listed(lower)}: negative is good." if lower else ""),
         columns=("baseline", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )
@@ -126,7 +125,7 @@ def outcome_of(pair: Pair, measure: Measure) -> str:
 def _outcome(pair: Pair, measure: Measure) -> str:
     outcome = outcome_of(pair, measure)
     verdict = pair.verdicts.get(measure.key)
-    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "inconclusive" else outcome
+    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "undecided" else outcome
 
 
 def equal_quality_table(comparison: Comparison) -> TableView:
@@ -257,10 +256,10 @@ def detail_tables(comparison: Comparison) -> list[TableView]:
 def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
     reference = comparison.reference
     if not stage.pairs:
-        return [cost_table(stage, comparison.exhaustive), quality_table(stage)]
+        return [cost_table(stage, comparison.exhaustive), quality_table(stage, comparison.floor)]
     return [
         cost_table(stage, comparison.exhaustive),
         ratio_table(stage, reference),
-        quality_table(stage),
+        quality_table(stage, comparison.floor),
         difference_table(stage, reference, comparison.margins),
     ]

@@ -22,7 +22,7 @@ class Pair(Frozen):
     seeds: tuple[int, ...]
     cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
     differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
-    verdicts: dict[str, Verdict]  # of the measures that have a margin; empty when withheld
+    verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
 
@@ -95,6 +95,26 @@ class DepthCheck(Frozen):
     rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
 
 
+class Floor(Frozen):
+    """What needs no network, on the same rows and outside all costs; `values` hold qualities only."""
+
+    linear: MethodRow
+    guess: MethodRow
+    not_converged: tuple[int, ...]  # seeds whose linear model stopped at its limit of iterations
+    below: tuple[str, ...]  # a sentence for every method that the linear model beats
+
+
+class Resolution(Frozen):
+    """Whether the space can tell depths apart; in nats of validation log-likelihood."""
+
+    jitter: float  # between reports, at the end of training
+    between_depths: float
+    between_seeds: float | None  # None with one seed
+    ratio: float | None  # between_depths ÷ jitter, the resolution; None when nothing jitters
+    enough: bool
+    sentence: str
+
+
 class Difference(Frozen):
     """Something that was not equal between methods and ought to be."""
 
@@ -139,6 +159,8 @@ class Comparison(Frozen):
     wall_clock: tuple[WallClock, ...]  # modelled
     phases: tuple[Phases, ...]
     depth_checks: tuple[DepthCheck, ...]
+    floor: Floor | None  # None in results of an earlier version
+    resolution: Resolution | None  # None where no two depths were trained to their end
     contamination: Contamination
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]

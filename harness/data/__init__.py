@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from harness.data import arrays, digits, image_folder, images, spirals
-from harness.data.splits import LabelledSet, Pool, TrainingData, check_rows, stratified_rows, training_data
+from harness.data.splits import Array, LabelledSet, Pool, TrainingData, check_rows, stratified_rows, training_data
+from harness.errors import UserError
 from harness.seeds import numpy_generator
 from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
 
 __all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data"]
+
+LEAST_OF_A_CLASS = 10  # in the validation rows, where a class has that many
 
 
 def load_pool(settings: DataSettings, data_dir: Path | None = None) -> Pool | None:
@@ -43,8 +46,21 @@ def load_training_data(settings: DataSettings, seed: int, pool: Pool | None = No
     else:
         assert not isinstance(settings, SpiralsData)
         rng = numpy_generator(seed, "split")
-        train_rows, val_rows = stratified_rows(pool.y, settings.val_fraction, rng, at_least=10)
+        train_rows, val_rows = stratified_rows(pool.y, settings.val_fraction, rng, at_least=LEAST_OF_A_CLASS)
+        _check_validation(pool, val_rows, settings.val_fraction)
     return training_data(pool, train_rows, val_rows)
+
+
+def _check_validation(pool: Pool, val_rows: Array, fraction: float) -> None:
+    """A class that validation has never seen would be chosen blindly."""
+    counts = np.bincount(pool.y, minlength=pool.n_classes)
+    missing = np.setdiff1d(np.arange(pool.n_classes), pool.y[val_rows]).tolist()
+    if missing:
+        raise UserError(
+            f"a validation share of {fraction:g} must leave every class samples for training and for validation; "
+            f"classes without a validation sample: {missing}, the smallest of them has {counts[missing].min()}; give "
+            "at least 2 of every class (data.n_train)"
+        )
 
 
 def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path | None = None) -> LabelledSet:

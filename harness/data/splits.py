@@ -73,10 +73,7 @@ def training_data(pool: Pool, train_rows: Array, val_rows: Array) -> TrainingDat
             f"({len(train_rows)} training samples, {pool.n_classes} classes)"
         )
     if not len(val_rows):
-        raise UserError(
-            f"there must be validation samples; {len(pool.y)} samples of {pool.n_classes} classes leave none, because "
-            "every class keeps one for training"
-        )
+        raise UserError("there must be validation samples; got none")
     mean, std = statistics_of(pool.x, train_rows)
     digest = hashlib.sha256()
     for part in (pool.x, pool.y.astype(np.int64), train_rows.astype(np.int64), val_rows.astype(np.int64)):
@@ -119,7 +116,7 @@ def statistics_of(x: Array, rows: Array) -> tuple[Array, Array]:
 def stratified_rows(y: Array, fraction: float, rng: np.random.Generator, at_least: int = 1) -> tuple[Array, Array]:
     """Splits row numbers into (kept, taken): `fraction` of each class is taken, at least `at_least` per class.
 
-    A class never loses its last sample, so the kept rows know every class.
+    A class never loses its last sample, so the kept rows know every class. One with a single sample gives none.
     """
     kept: list[Array] = []
     taken: list[Array] = []

@@ -2,9 +2,11 @@
 
 import ast
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import sys
 import warnings
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -24,8 +27,8 @@ if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does 
     from harness.methods.base import OneShotMethod, SearchMethod
 
 DEFAULT = "ldn,grid"  # what a run compares when nothing else is asked for
-
 RECORDER = "grid"  # trains every depth of a space: its trials are what other searches are replayed from
+LONGEST_ROW = 120  # characters; a file system takes 255
 
 _FOLDER = Path(__file__).parent
 _own: dict[str, type["SearchMethod"]] = {}  # by name: users' own, once their file was loaded or a worker received it
@@ -45,15 +48,23 @@ def first_sentence(name: str) -> str:
 
 
 def parse_methods(text: str) -> dict[str, "SearchMethod"]:
-    """`ldn,grid,asha:grace_epochs=20,path/to/mine.py` → name and method, in the order given; `all` for every one."""
+    """`ldn,grid,asha:grace_epochs=20,path/to/mine.py` → row and method, in the order given; `all` for every one."""
     items = known_methods() if text == "all" else [item.strip() for item in text.split(",")]
     methods: dict[str, SearchMethod] = {}
     for item in items:
-        name, method = load_method(item)
-        if name in methods:
-            raise UserError(f"method {name!r} is given twice")
-        methods[name] = method
+        row, method = _row(*load_method(item))
+        if row in methods:
+            raise UserError(f"method {row!r} is given twice; it may stand there again with other options")
+        methods[row] = method
     return methods
+
+
+def _row(name: str, method: "SearchMethod") -> tuple[str, "SearchMethod"]:
+    """A method's name in results: with the options that are not the default ones, so that each has its own folder."""
+    changed = method.model_dump(mode="json", exclude_defaults=True)
+    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changed.items()}
+    row = ":".join([name, *(f"{key}={quote(value, safe='+')}" for key, value in values.items())])
+    return (row if len(row) <= LONGEST_ROW else f"{name}:{hashlib.sha256(row.encode()).hexdigest()[:16]}"), method
 
 
 def load_method(text: str) -> tuple[str, "SearchMethod"]:

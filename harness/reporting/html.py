@@ -40,6 +40,13 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
 
 def _verdict(comparison: Comparison) -> list[str]:
     parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{html_text(comparison.headline)}</p>']
+    resolution, floor = comparison.resolution, comparison.floor
+    if floor and floor.below:
+        parts.append(banner("Below a linear model", " ".join(floor.below)))
+    if resolution and not resolution.enough:
+        parts.append(banner("Too blunt", resolution.sentence))
+    elif resolution:
+        parts.append(f"<p>{html_text(resolution.sentence[0].upper() + resolution.sentence[1:])}</p>")
     if comparison.fairness:
         rules = ", ".join(item.rule for item in comparison.fairness)
         parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
@@ -81,7 +88,8 @@ def _big_number(found: Interval | None, what: str) -> str:
     if found is None:
         return ""
     if straddles_one(found):
-        return f"<p class=big>≈ 1×</p><p class=what>{html_text(what)}: no clear difference</p>"
+        ends = ratio_with_ends(found).partition(" ")[2]
+        return f"<p class=big>?</p><p class=what>{html_text(what)}: which is cheaper is undecided {ends}</p>"
     factor, words = as_said(what, found)
     number, _, ends = ratio_with_ends(factor).partition(" ")
     return f"<p class=big>{number}</p><p class=what>{html_text(words)} {ends}</p>"

@@ -8,9 +8,9 @@ from harness.reporting.drawing import WIDTH_INCHES, Drawing
 from harness.text.shown import html_text, printable
 
 BADGES = {
-    "non-inferior": "good",
-    "inferior": "bad",
-    "inconclusive": "open",
+    **dict.fromkeys(("better", "as good", "identical"), "good"),
+    **dict.fromkeys(("worse", "worse beyond the margin"), "bad"),
+    **dict.fromkeys(("slightly worse", "undecided"), "open"),
     "held": "good",
     "not held": "bad",
     "not enough evidence": "open",

@@ -131,8 +131,8 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
         "verdict",
         f"Does {comparison.reference} cost quality?",
         f"Mean advantage of {comparison.reference} over each baseline with its 95 % t interval, paired by seed. "
-        "Non-inferior: the whole interval is to the right of the dashed margin; inferior: to the left of it. "
-        "Pale: withheld.",
+        "Right of the grey line it is better; between the grey and the dashed line it is worse, by less than the "
+        "margin. Pale: withheld.",
         f"Verdicts of {comparison.reference}: {outcomes}.",
         0.5 + len(margins) * (0.55 + 0.22 * len(pairs)),
         paint,

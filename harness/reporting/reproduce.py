@@ -39,13 +39,15 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
 
 def commands_of(units: Sequence[Unit], reference: str) -> list[str]:
     """The command lines, quoted for a shell."""
-    options = {unit.plan.method: unit.plan.options for unit in units}
-    methods = ",".join(method_argument(method, given) for method, given in options.items())
+    rows = {unit.plan.method: unit.plan for unit in units}
+    methods = ",".join(method_argument(plan.method_file, plan.options) for plan in rows.values())
     seeds = ",".join(map(str, sorted({unit.plan.seed for unit in units})))
     space = shlex.quote(units[0].plan.space.name)
     refit = " --refit" if all(unit.plan.refit for unit in units) else ""
+    devices = {unit.plan.concurrency for unit in units if unit.plan.replayed}
+    replay = f" --replay --workers {max(each or 1 for each in devices)}" if devices else ""
     return [
-        f"harness run {space} --methods {shlex.quote(methods)} --seeds {seeds}{refit}",
+        f"harness run {space} --methods {shlex.quote(methods)} --seeds {seeds}{refit}{replay}",
         f"harness compare {space} --reference {shlex.quote(reference)}",
         f"harness report {space}",
     ]

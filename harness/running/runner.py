@@ -1,10 +1,8 @@
 """Runs units side by side on Ray Tune: the only caller of `tune.Tuner`."""
 
 import contextlib
-import gc
 import logging
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -14,28 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Before Ray is imported: no usage statistics, no output of its own, no state files (the ledgers are the state).
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-os.environ.setdefault("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
-os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
-os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
-
 import ray
 from ray import tune
 
-from harness.cluster.doctor import answers, check_resources, trial_slots
+from harness.cluster.doctor import check_resources, trial_slots
 from harness.cluster.nodes import autoscaler_config
 from harness.data import Pool, TrainingData, load_pool, load_training_data
-from harness.errors import UserError
+from harness.errors import UserError, full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key
+from harness.running.ray_session import ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
@@ -180,7 +168,11 @@ def run_units(
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 
-        with _quiet_ray(options.debug), _ray(options):
+        with (
+            full_disk_told(options.out, storage, tempfile.gettempdir()),
+            _quiet_ray(options.debug),
+            ray_session(options.address, options.debug, options.may_exit) as folder,
+        ):
             capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
             queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
@@ -191,7 +183,7 @@ def run_units(
                     unit.folder.claim(unit.plan, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
-                interrupted = _fit(together, references, storage, options, show or _show_nothing)
+                interrupted = _fit(together, references, storage, options, show or _show_nothing, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -208,6 +200,7 @@ def _fit(
     storage: str,
     options: RunOptions,
     show: Show,
+    folder: Path,
 ) -> bool:
     trainable = tune.with_parameters(
         run_task,
@@ -221,7 +214,6 @@ def _fit(
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
-    scratch = tempfile.mkdtemp(prefix="harness-tune-")
     try:
         with show(together) as refresh, _ctrl_c(together, options.may_exit):
             tuner = tune.Tuner(
@@ -236,9 +228,9 @@ def _fit(
                 ),
                 run_config=tune.RunConfig(
                     name="harness",
-                    storage_path=scratch,
+                    storage_path=str(folder / "tune"),
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[SharedCallback(together, refresh)],
+                    callbacks=[SharedCallback(together, refresh, storage)],
                     verbose=2 if options.debug else 0,
                     progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
                 ),
@@ -247,14 +239,12 @@ def _fit(
             refresh()  # the last unit's end came after the last step
     except StopAsked:
         return True
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return False
 
 
 def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, type[SearchMethod]]:
     """One-shot methods of users' own: workers do not have their files, so the classes travel by value."""
-    classes = {unit.plan.method: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
+    classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
     own = {name: each for name, each in classes.items() if name not in known_methods()}
     for each in own.values():
         ray.cloudpickle.register_pickle_by_value(sys.modules[each.__module__])
@@ -321,42 +311,6 @@ def _quiet_ray(debug: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-@contextlib.contextmanager
-def _ray(options: RunOptions) -> Iterator[None]:
-    """Ray, started on this machine or at `address`; one that this process is already connected to is left alone."""
-    if ray.is_initialized():
-        yield
-        return
-    common: dict[str, Any] = {"log_to_driver": options.debug, "configure_logging": options.debug}
-    if not answers(options.address):
-        raise UserError(f"no Ray answers at address {options.address!r}: nothing listens there")
-    try:
-        if options.address:
-            ray.init(address=options.address, **common)
-        else:
-            # "local", or Ray would join whatever cluster it finds running on this machine
-            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common)
-    except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
-        what = f"no Ray answers at address {options.address!r}" if options.address else "Ray does not start"
-        raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
-    # Ray makes its token readable by everybody on the machine.
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    if token.exists():
-        token.chmod(0o600)
-    try:
-        yield
-    finally:
-        # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
-        # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            ray.shutdown()
-        finally:
-            if collecting:
-                gc.enable()
 
 
 def count_slots(options: RunOptions) -> int:

@@ -4,6 +4,8 @@ Tune sees one search algorithm, one scheduler and one callback; each hands what 
 the trial belongs to. Every unit sees only its own trials, as if it were alone.
 """
 
+import errno
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +17,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
+from harness.errors import full_place
 from harness.running.messages import Report, received_report
 from harness.running.unit import RunningUnit
 
@@ -207,9 +210,10 @@ def _has_worker(tune_controller: Any, trial: Trial) -> bool:
 class SharedCallback(_NotRestored, Callback):
     """Tells units when their trials start and end, and keeps the display up to date."""
 
-    def __init__(self, together: SideBySide, refresh: Callable[[], None]) -> None:
+    def __init__(self, together: SideBySide, refresh: Callable[[], None], storage: str) -> None:
         self.together = together
         self._refresh = refresh
+        self._storage = storage  # of checkpoints
         self._next_refresh = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -224,6 +228,8 @@ class SharedCallback(_NotRestored, Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text(errors="replace")[-4000:] if file and file.exists() else None
+        if full_place(error or "", self._storage):  # not the trial's fault: the same command continues it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._storage)
         self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:

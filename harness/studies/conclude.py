@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UserError
+from harness.errors import UserError, full_disk_told
 from harness.running.runner import RunOptions, checkpoint_root
 from harness.running.store import write_atomically
 from harness.studies.claims import Judgement, judge
@@ -27,9 +27,10 @@ def conclude(study: Study, options: RunOptions, command: str) -> Concluded:
     judgements = judge(results)
     drawings = draw_figures(results, checkpoint_root(options))
     folder = options.out / study.name
-    for drawing in drawings:
-        write_atomically(folder / f"{drawing.name}.svg", drawing.standalone_svg)
-        write_atomically(folder / f"{drawing.name}.png", drawing.png)
-    write_atomically(folder / "page.html", build_page(results, judgements, drawings, command))
-    write_atomically(folder / "section.md", as_markdown(results, judgements, drawings, command))
+    with full_disk_told(folder):
+        for drawing in drawings:
+            write_atomically(folder / f"{drawing.name}.svg", drawing.standalone_svg)
+            write_atomically(folder / f"{drawing.name}.png", drawing.png)
+        write_atomically(folder / "page.html", build_page(results, judgements, drawings, command))
+        write_atomically(folder / "section.md", as_markdown(results, judgements, drawings, command))
     return Concluded(judgements, folder / "page.html")

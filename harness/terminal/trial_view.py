@@ -6,6 +6,7 @@ from rich.text import Text
 
 from harness.measures import QUALITIES
 from harness.records import PHASES, Cost, Measures, Posterior
+from harness.statistics import ENOUGH_RESOLUTION
 from harness.training.one_trial import TrialReport
 
 BAR_WIDTH = 40
@@ -21,7 +22,7 @@ def view(report: TrialReport) -> RenderableType:
         parts.append(Text(f"FAILED: {record.error}", style="bold red"))
     if record.posterior:
         parts += [posterior_bars(record.posterior), _depths(report)]
-    parts += [_measures(report), phase_table(record.cost)]
+    parts += [_measures(report), *_resolution(report), phase_table(record.cost)]
     return Group(*parts)
 
 
@@ -47,6 +48,19 @@ def _depths(report: TrialReport) -> Text:
     return Text(text)
 
 
+def _resolution(report: TrialReport) -> list[RenderableType]:
+    """What one network says of it: depths that differ by less than a few times the jitter look the same."""
+    if report.val_jitter is None:
+        return []
+    smallest = ENOUGH_RESOLUTION * report.val_jitter
+    return [
+        Text(
+            f"validation log-likelihood jitters by {report.val_jitter:.2g} nats between reports in the last quarter of "
+            f"training: depths that differ by less than {smallest:.2g} cannot be told apart"
+        )
+    ]
+
+
 def _measures(report: TrialReport) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("", *(quality.title for quality in QUALITIES)):
@@ -61,6 +75,8 @@ def _measures(report: TrialReport) -> Table:
             ("test, all depths", test.full),
             (f"test, pruned to {report.d_opt}" if learnt else "test", test.chosen),
         ]
+        if test.floor:
+            rows += [("test, linear model", test.floor.linear), ("test, class frequencies", test.floor.guess)]
     for name, measures in rows:
         if measures:
             table.add_row(name, *(f"{quality.of(measures):.4f}" for quality in QUALITIES))

@@ -21,6 +21,7 @@ from harness.models.depth_posterior import RULES, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
 from harness.training.evaluate import class_reliability, exact_posterior, measure, reliability
+from harness.training.floor import floor_of
 from harness.training.train import predict
 
 TIMING_REPEATS = 9
@@ -45,9 +46,10 @@ def evaluate_on_test(
 
     `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
     """
+    test = load_test(config.data, config.seed, data.n_classes, data_dir)
+    floor = floor_of(data, test)
     began = time.perf_counter()
     device = next(network.parameters()).device
-    test = load_test(config.data, config.seed, data.n_classes, data_dir)
     rows = DeviceRows(test.x, test.y, data.mean, data.std, device)
     everything = torch.arange(len(test.y), device=device)
 
@@ -59,6 +61,7 @@ def evaluate_on_test(
         "class_reliability": class_reliability(log_probs, rows.y),
         "n_test": len(test.y),
         "split_hash": data.split_hash,
+        "floor": floor,
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
     }
     if isinstance(network, OneShotNet):

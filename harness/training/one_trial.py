@@ -28,6 +28,7 @@ class TrialReport(Frozen):
     val_pruned: Measures | None = None  # where the depth is learnt
     posterior_gap_nats: float | None = None
     d_opt_exact: int | None = None
+    val_jitter: float | None = None  # of the validation log-likelihood; None when there are no two reports
     test: FinalEvaluation | None = None
 
 
@@ -82,7 +83,7 @@ def run_one(
     if record.status == "failed":
         return TrialReport(record=record, d_opt=None)
     d_opt = record.d_opt
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"val_jitter": record.jitter}
     if isinstance(trained.network, OneShotNet):
         rows, train_rows, val_rows = on_device(data, device)
         pruned = chosen_network(trained.network, d_opt)

@@ -46,15 +46,13 @@ def test_ratios_are_paired_by_seed_whatever_the_order_of_the_units() -> None:
 
 def test_the_sentence_has_the_promised_form() -> None:
     (sentence,) = compare(make_units(("ldn", "grid"), range(5))).sentences
-    assert sentence.startswith(
-        "ldn needs 4.7× (4.6–4.9) less device time than grid; its accuracy is not worse by more "
-    )
-    assert "than 0.01 (non-inferior)" in sentence
+    assert sentence.startswith("ldn needs 4.7× (4.6–4.9) less device time than grid; its accuracy is as good: ")
+    assert "margin 0.01" in sentence
     (sentence,) = compare(make_units(("ldn", "grid"), range(5), ldn_accuracy=-0.1, spread=0.001)).sentences
-    assert "its accuracy is worse by more than 0.01 (inferior)" in sentence
+    assert "its accuracy is worse by more than the margin of 0.01: by 0.1" in sentence
     (sentence,) = compare(make_units(("ldn", "grid"), range(3), ldn_log_likelihood=-0.03)).sentences
-    assert "log-likelihood: inconclusive, about " in sentence
-    assert "seeds needed" in sentence
+    assert "its log-likelihood is undecided (" in sentence
+    assert "seeds in all would decide" in sentence
 
 
 def test_ece_is_judged_in_its_own_direction() -> None:
@@ -66,8 +64,8 @@ def test_ece_is_judged_in_its_own_direction() -> None:
         ece = final.chosen.ece + (0.5 if unit.plan.method == "ldn" else 0.0)
         chosen = final.chosen.model_copy(update={"ece": ece})
         worse.append(with_result(unit, final=final.model_copy(update={"chosen": chosen})))
-    assert compare(worse).search.pairs[0].verdicts["test_ece"].outcome == "inferior"
-    assert compare(units).search.pairs[0].verdicts["test_ece"].outcome == "non-inferior"
+    assert compare(worse).search.pairs[0].verdicts["test_ece"].outcome == "worse beyond the margin"
+    assert compare(units).search.pairs[0].verdicts["test_ece"].outcome == "as good"
 
 
 def test_the_reference_may_be_another_method() -> None:
@@ -93,7 +91,7 @@ def test_one_seed_gives_numbers_but_no_verdict() -> None:
     assert pair.verdicts == {}
     assert pair.differences[ACCURACY.key].low is None
     assert "no interval and no verdict" in comparison.sentences[0]
-    assert "inferior" not in comparison.sentences[0] + comparison.headline
+    assert "as good" not in comparison.sentences[0] + comparison.headline
 
 
 def test_identical_seeds_give_no_verdict() -> None:
@@ -110,7 +108,7 @@ def test_identical_seeds_give_no_verdict() -> None:
             units.append(unit.model_copy(update={"plan": plan, "trials": tuple(trials)}))
     comparison = compare(units)
     assert {verdict.outcome for verdict in comparison.search.pairs[0].verdicts.values()} == {"no spread measured"}
-    assert "no spread measured, no verdict" in comparison.sentences[0]
+    assert "all seeds differ by the same amount, so there is no interval and no verdict" in comparison.sentences[0]
 
 
 def test_a_fairness_difference_withholds_only_the_verdicts_it_touches() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +11,19 @@ from hypothesis import strategies as st
 
 from harness.comparing import compare
 from harness.comparing.anytime import rungs_of, trajectory
-from harness.comparing.depth_curve import depth_check
 from harness.comparing.equal_quality import equal_quality
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import Finished, finished_by_method
 from harness.comparing.values import Reached
 from harness.comparing.wall_clock import list_schedule, wall_clock
+from harness.comparing.yardsticks import depth_check
+from harness.methods import parse_methods
 from harness.records import Cost, TrialRecord
+from harness.running.rehearsal import rehearse
+from harness.running.runner import RunOptions
+from harness.running.runner import make_units as make_running
+from tests.methods.test_one_shot import EXITS
+from tests.rehearsed import small_space
 from tests.synthetic import ENVIRONMENT, RUNGS, make_units
 
 
@@ -304,3 +311,15 @@ def test_beside_a_replay_no_method_is_charged_what_does_not_carry_over() -> None
         "Trained: ldn. Replayed from trials that were trained once, and charged what those cost: asha."
     )
     assert "checkpoints" in note and not any(note.startswith("Trained") for note in compare(units).notes)
+
+
+def test_rows_of_one_one_shot_method_are_not_one_network(tmp_path: Path) -> None:
+    """Their options are part of the network: they differ in the method, and in nothing else."""
+    (tmp_path / "exits.py").write_text(EXITS)
+    rows = parse_methods(f"{tmp_path / 'exits.py'}:scale=2.0,{tmp_path / 'exits.py'}:scale=3.0")
+    units = make_running([small_space()], rows, [0, 1], RunOptions(out=tmp_path))
+    for unit in units:
+        unit.folder.claim(unit.plan, fresh=False)
+    rehearse(units)
+    comparison = compare([unit.folder.read() for unit in units])
+    assert comparison.methods == ("exits:scale=2.0", "exits:scale=3.0") and comparison.fairness == ()

@@ -88,7 +88,7 @@ def test_arrays(contents: dict[str, np.ndarray], said: str, refused: Callable[..
 
 def test_a_subset_that_leaves_no_validation_samples(refused: Callable[..., str]) -> None:
     np.savez("own.npz", x_train=X, y_train=Y)
-    assert "there must be validation samples" in refused(data={**SPACE["data"], "n_train": 3})
+    assert "classes without a validation sample" in refused(data={**SPACE["data"], "n_train": 3})
 
 
 def test_three_gigabytes_on_a_small_machine(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,13 +44,35 @@ def test_all_is_every_known_method_with_the_learnt_depth_first() -> None:
 
 def test_options_become_typed_fields() -> None:
     methods = parse_methods("ldn, asha:grace_epochs=20:reduction_factor=4")
-    assert list(methods) == ["ldn", "asha"]
-    assert methods["asha"].model_dump() == {"grace_epochs": 20, "reduction_factor": 4}
+    assert list(methods) == ["ldn", "asha:grace_epochs=20:reduction_factor=4"]
+    assert list(methods.values())[1].model_dump() == {
+        "grace_epochs": 20,
+        "reduction_factor": 4,
+    }
+
+
+def test_a_method_with_other_options_is_a_row_of_its_own() -> None:
+    """Its name holds the options that are not the default ones, in the order of the class, however they were given."""
+    rows = parse_methods("asha,asha:grace_epochs=10,asha:reduction_factor=4:grace_epochs=40")
+    assert list(rows) == ["asha", "asha:grace_epochs=10", "asha:grace_epochs=40:reduction_factor=4"]
+    assert list(parse_methods("asha:reduction_factor=3")) == ["asha"]
+    with pytest.raises(UserError, match="'asha:grace_epochs=10' is given twice; it may stand there again with other"):
+        parse_methods("asha:grace_epochs=10,asha:reduction_factor=3:grace_epochs=10")
+
+
+def test_a_rows_name_is_one_folder_whatever_its_options_are(tmp_path: Path) -> None:
+    source = MINE.replace("skip: int = 0", "skip: int = 0\n    note: str = ''")
+    assert source != MINE
+    path = write(tmp_path, "ends.py", source)
+    [odd] = parse_methods(f"{path}:note=../a b")
+    assert odd == "ends:note=..%2Fa%20b"
+    [long], [other] = parse_methods(f"{path}:note={'x' * 300}"), parse_methods(f"{path}:note={'x' * 301}")
+    assert long.startswith("ends:") and len(long) < 30 and long != other
 
 
 def test_a_file_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
     [(name, method)] = parse_methods(write(tmp_path, "ends.py") + ":skip=1").items()
-    assert name == "ends"
+    assert name == "ends:skip=1"
     assert method.model_dump() == {"skip": 1}
 
 
@@ -61,7 +83,6 @@ def test_a_file_of_ones_own_goes_by_its_name(tmp_path: Path) -> None:
         ("", "unknown method ''"),
         ("ldn,", "unknown method ''"),
         ("grid,grid", "method 'grid' is given twice"),
-        ("asha:grace_epochs=20,asha", "method 'asha' is given twice"),
         ("asha:grace_epoch=20", "unknown key 'grace_epoch' (did you mean 'grace_epochs'?)"),
         ("asha:grace_epochs", "written name=value; got 'grace_epochs'"),
         ("asha:grace_epochs=soon", "grace_epochs"),

@@ -171,7 +171,7 @@ def test_withheld_verdicts_and_warnings_stand_at_the_top() -> None:
     top = report(units).split('id="figures"')[0]
     for text in ("verdict withheld", "Not everything was equal", "no result yet: grid seed 2"):
         assert text in top
-    assert "non-inferior</span>" not in top
+    assert "as good</span>" not in top
 
 
 def test_commands_are_quoted_for_a_shell() -> None:

@@ -5,8 +5,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def workers_of(raylet_parent: int) -> list[int]:
     return processes_of(raylet_parent, "ray::ImplicitFunc")
 
 
-def processes_of(ancestor: int, title: str) -> list[int]:
+def processes_of(ancestor: int, title: str = "") -> list[int]:
     """Process ids below a process whose command line has this in its first word."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -111,6 +111,17 @@ def processes_of(ancestor: int, title: str) -> list[int]:
         return False
 
     return [pid for pid, words in titles.items() if title in words.split(" ")[0] and descends(pid)]
+
+
+def listening(pids: Iterable[int]) -> set[str]:
+    """The addresses, as the kernel writes them, at which processes wait for TCP connections."""
+    inodes = set()
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            inodes |= {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    waiting = [fields for fields in sockets if fields[3] == "0A"]
+    return {fields[1].partition(":")[0] for fields in waiting if f"socket:[{fields[9]}]" in inodes}
 
 
 def kill_nine(pid: int) -> None:

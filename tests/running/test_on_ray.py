@@ -1,15 +1,16 @@
 """Studies on a real Ray with logical GPUs: reproducibility, killed workers, GPU shares, a user's own method."""
 
 import os
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.errors import UserError
+from harness.errors import MachineError, UserError
 from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
@@ -149,6 +150,40 @@ def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: P
     assert result.d_opt != 2
 
 
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A folder on a disk of 150 kB, and what makes it large."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs root: {mounted.stderr}")
+
+    def make_room() -> None:
+        subprocess.run(["mount", "-o", "remount,size=50m", str(folder)], check=True)
+
+    yield folder, make_room
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_same_command_continues(
+    tmp_path: Path, tiny_disk: tuple[Path, Callable[[], None]]
+) -> None:
+    folder, make_room = tiny_disk
+    epochs = "training.max_epochs=300"
+    with pytest.raises(
+        MachineError, match=f"the disk that holds {folder}.* is full .*the same command again: it conti"
+    ):
+        searches(folder, "grid", epochs, concurrency=1)
+    make_room()
+    [result] = searches(folder, "grid", epochs, concurrency=1).results
+    assert result.trials_by_status == {"finished": 5}
+    searches(tmp_path / "whole", "grid", epochs, concurrency=1)
+    assert read(folder, "grid") == read(tmp_path / "whole", "grid")
+
+
 def test_a_relative_path_of_ones_own_data_is_found_by_the_final_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,11 +211,11 @@ def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.Captu
     methods = f"ldn,{tmp_path / 'ends.py'}:skip=1,{tmp_path / 'equal_exits.py'}:scale=2.0"
     outcome = searches(out, methods, seeds=(0, 1))
     assert outcome.failures == {}
-    assert [trial["depth"] for trial in read(out, "ends")["trials"]] == [1, 4]
-    [trial] = read(out, "equal_exits")["trials"]
+    assert [trial["depth"] for trial in read(out, "ends:skip=1")["trials"]] == [1, 4]
+    [trial] = read(out, "equal_exits:scale=2.0")["trials"]
     assert trial["kind"] == "equal_exits" and len(trial["posterior"]["q"]) == 5
     with pytest.raises(SystemExit) as exit_:
         main(["compare", "quickstart", "--out", str(out), "--format", "md"])
     assert exit_.value.code == 0
     table = capsys.readouterr().out
-    assert "| ends |" in table and "| equal\\_exits |" in table
+    assert "| ends:skip=1 |" in table and "| equal\\_exits:scale=2.0 |" in table

@@ -10,7 +10,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
 from harness.errors import UserError
-from harness.methods import known_methods, load_method
+from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.records import Cost, UnitPlan
 from harness.running.ledger import Chosen, Reported, Suggested
@@ -420,3 +420,17 @@ def test_a_live_unit_is_not_mistaken_for_a_replayed_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="replayed: False → True"):
         together(tmp_path, "golden_section")
     assert UnitPlan.model_validate_json(live.plan.model_dump_json(exclude={"replayed"})).hash == live.plan.hash
+
+
+def test_rows_of_one_method_are_replayed_and_kept_apart(tmp_path: Path) -> None:
+    rows = parse_methods("asha:grace_epochs=10,asha:grace_epochs=40,asha")
+    for _ in range(2):  # the second time everything is complete
+        units = make_units([SPACE], rows, [0], RunOptions(out=tmp_path, replay=True))
+        assert len({unit.folder.path for unit in units}) == 4  # and the recorder
+        for unit in units:
+            unit.folder.claim(unit.plan, fresh=False)
+        rehearse([unit for unit in units if not unit.folder.is_complete])
+        spent = {unit.plan.method: unit.folder.read().result for unit in units}
+    early, late = spent["asha:grace_epochs=10"], spent["asha:grace_epochs=40"]
+    assert early is not None and late is not None
+    assert early.options["grace_epochs"] == 10 and early.cost.epochs < late.cost.epochs

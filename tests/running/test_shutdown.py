@@ -13,7 +13,7 @@ import pytest
 LEAVES_RAY = """
 import gc, threading
 import ray
-from harness.running.runner import RunOptions, _ray
+from harness.running.ray_session import ray_session
 
 gc.set_threshold(0)  # only the thread below collects
 garbage, over = [], threading.Event()
@@ -24,7 +24,7 @@ def collect():
             garbage and garbage.pop()
             gc.collect()
 
-with _ray(RunOptions()):
+with ray_session(None):
     for number in range(2000):
         cycle = [ray.put(number)]
         cycle.append(cycle)

@@ -43,6 +43,14 @@ def test_finished_results_are_compared_with_the_numbers_that_version_1_gave() ->
     assert clock == expected["wall_clock"]
 
 
+def test_settings_that_came_later_leave_its_hashes_alone() -> None:
+    """Else every old trial would differ from its plan, and every old checkpoint from its trial."""
+    for unit in read_units(VERSION_1, "quickstart")[0]:
+        assert unit.trials and unit.result
+        assert all(trial.config_hash == unit.plan.trial_config(trial.depth).hash for trial in unit.trials)
+        assert unit.result.final.floor is None
+
+
 def test_a_plan_of_version_1_gets_the_facts_that_its_method_declares() -> None:
     facts = {unit.plan.method: unit.plan.facts for unit in read_units(VERSION_1, "quickstart")[0]}
     assert facts == {name: load_method(name)[1].facts() for name in ("ldn", "grid", "random_search")}

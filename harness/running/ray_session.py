@@ -1,0 +1,273 @@
+"""Ray for the length of a run: started on this machine for nobody else, or joined at an address. Nothing of it stays.
+
+A Ray of our own listens on 127.0.0.1 only, asks for a token, and starts only the processes that a run needs.
+"""
+
+import contextlib
+import fcntl
+import gc
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from harness.cluster.doctor import answers
+from harness.errors import MachineError, UserError
+
+LOOPBACK = "127.0.0.1"
+PREFIX = "harness-"  # of the folders that runs make for themselves
+LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
+LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None, debug: bool = False, may_exit: bool = False) -> Iterator[Path]:
+    """A folder for the length of a run, and Ray: our own, or the one at `address`.
+
+    A Ray that this process is already connected to is left alone.
+    """
+    with _folder_of_a_run() as folder:
+        if ray.is_initialized():
+            yield folder
+            return
+        common: dict[str, Any] = {"log_to_driver": debug, "configure_logging": debug}
+        if not answers(address):
+            raise UserError(f"no Ray answers at address {address!r}: nothing listens there")
+        try:
+            if address:
+                ray.init(address=address, **common)
+            else:
+                _start_here(folder, debug, common)
+        except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
+            what = f"no Ray answers at address {address!r}" if address else "Ray does not start"
+            raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
+        try:
+            if address:
+                yield folder
+            else:
+                with _watched(folder, may_exit):
+                    yield folder
+        finally:
+            _shut_down()
+
+
+def _start_here(folder: Path, debug: bool, common: dict[str, Any]) -> None:
+    _make_token()
+    with (
+        _environment(RAY_AUTH_MODE="token"),
+        _loopback_only(),
+        _needed_processes_only(debug),
+        _no_printing(debug),
+    ):
+        native: Any = ray._raylet
+        native.Config.initialize("")  # reads the mode again: Ray was imported before it was set
+        ray.init(
+            "local",  # or Ray would join whatever cluster it finds running on this machine
+            include_dashboard=False,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=str(folder),
+            # Nobody reads metrics. A GCS that is gone does not come back: whoever waits for it ends soon.
+            _system_config={"enable_metrics_collection": False, "gcs_rpc_server_reconnect_timeout_s": 10},
+            **common,
+        )
+
+
+def _make_token() -> None:
+    """Ray would make one that everybody on the machine can read."""
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    if token.exists():
+        token.chmod(0o600)
+    elif "RAY_AUTH_TOKEN" not in os.environ:
+        token.parent.mkdir(parents=True, exist_ok=True)
+        fresh = token.with_name(f"{token.name}.{os.getpid()}")
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_hex(32), encoding="ascii")
+        with contextlib.suppress(FileExistsError):  # another run was quicker
+            token.hardlink_to(fresh)
+        fresh.unlink()
+
+
+@contextlib.contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Lets Ray keep the address 127.0.0.1 as it does on a Mac. Elsewhere it takes the machine's own instead.
+
+    At 127.0.0.1 GCS, raylet, agents, workers and driver all listen there; at any other address on all interfaces.
+    """
+    with _replaced(ray._private.ray_constants, ENABLE_RAY_CLUSTER=False):
+        yield
+
+
+@contextlib.contextmanager
+def _needed_processes_only(debug: bool) -> Iterator[None]:
+    """No web server, no autoscaler, no reader of logs: Ray starts them even when they are switched off, and waits.
+
+    On two cores they take a third of the time that Ray needs to start, and their ports.
+    """
+
+    def no_web_server(node: Any, **_: Any) -> None:
+        node._webui_url = ""
+
+    unneeded: dict[str, Any] = {"start_api_server": no_web_server, "start_monitor": lambda node: None}
+    if not debug:
+        unneeded["start_log_monitor"] = lambda node: None
+    small_agent = {"get_dashboard_dependency_error": lambda: ImportError("not needed here")}
+    with _replaced(ray._private.node.Node, **unneeded), _replaced(ray._private.utils, **small_agent):
+        yield
+
+
+@contextlib.contextmanager
+def _no_printing(debug: bool) -> Iterator[None]:
+    """Ray prints what its processes complain about, a page of it when one of them dies."""
+    with _replaced(ray._private.worker, **({} if debug else {"listen_error_messages": lambda *_: None})):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Attributes of Ray's, changed while it starts. One that a later Ray lacks is left out."""
+    before = {name: getattr(owner, name) for name in values if hasattr(owner, name)}
+    try:
+        for name in before:
+            setattr(owner, name, values[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _shut_down() -> None:
+    # When another thread frees an object of Ray's during this call, Ray ends the whole process. The garbage
+    # collector runs in whichever thread comes along, the one that writes MLflow for example, so it has to wait.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        ray.shutdown()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+# --- Ray's processes die ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _watched(folder: Path, may_exit: bool) -> Iterator[None]:
+    """Ends the run when a process of Ray's dies: Ray would wait a minute for it, and end this process natively.
+
+    Where this process is not ours to end (`may_exit`), what Ray makes of it is raised as one sentence.
+    """
+    over = threading.Event()
+    dead: list[str] = []
+
+    def watch(processes: Callable[[], list[str]]) -> None:
+        while not over.wait(LOOKS_SECONDS):
+            dead[:] = processes()
+            if dead and may_exit:
+                _leave(_says(dead), folder)
+
+    threading.Thread(target=watch, args=[_dead_processes], name="watches Ray", daemon=True).start()
+    try:
+        yield
+    except Exception as error:
+        if not dead:
+            raise
+        raise MachineError(_says(dead)) from error
+    finally:
+        over.set()
+
+
+def _dead_processes() -> list[str]:
+    """Names of Ray's processes that this process has started and that have ended."""
+    node: Any = ray._private.worker._global_node
+    started: dict[str, list[Any]] = node.all_processes if node else {}
+    return [name for name, each in started.items() if any(info.process.poll() is not None for info in each)]
+
+
+def _says(dead: list[str]) -> str:
+    return (
+        f"Ray's {' and '.join(dead)} died on this machine (killed, or out of memory); what was reported is kept, "
+        "and the same command continues"
+    )
+
+
+def _leave(sentence: str, folder: Path) -> None:
+    """At once, as if killed: Ray's own threads would print and wait. What is on disk is enough to continue."""
+    _end_processes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    sys.stderr.write(f"error: {sentence}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _folder_of_a_run() -> Iterator[Path]:
+    """Ray's session and Tune's scratch, gone with the run. What a killed run left behind goes with the next one."""
+    parent = _short_enough()
+    for folder in parent.glob(f"{PREFIX}*"):
+        _remove_if_left_behind(folder)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    with (folder / "locking").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, however it does
+        (folder / "locking").rename(folder / "lock")  # only now: nobody may find it free
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short_enough() -> Path:
+    """Where Ray puts its own sessions, else /tmp."""
+    wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return Path(wanted if len(f"{wanted}/{PREFIX}12345678") <= LONGEST_FOLDER else "/tmp")
+
+
+def _remove_if_left_behind(folder: Path) -> None:
+    """Only one that a run of this user made, and that no process holds any more."""
+    with contextlib.suppress(OSError):  # no lock in it, or somebody else's: not ours to touch
+        if folder.stat().st_uid != os.getuid():
+            return
+        with (folder / "lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its run is alive
+            _end_processes(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_processes(folder: Path) -> None:
+    """Processes of a Ray whose driver is gone, known by the files that they hold open; they would live for a while."""
+    for process in Path("/proc").glob("[0-9]*"):  # none where there is no /proc
+        pid = int(process.name)
+        if pid != os.getpid() and _holds_a_file_in(folder, process):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _holds_a_file_in(folder: Path, process: Path) -> bool:
+    try:
+        return any(file.readlink().is_relative_to(folder) for file in (process / "fd").iterdir())
+    except OSError:  # it has ended, or is another user's
+        return False

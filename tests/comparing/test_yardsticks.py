@@ -1,0 +1,170 @@
+"""The floor and the resolution of a space: by hand, in every view, and on the settings that were too blunt."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.comparing import Comparison, compare
+from harness.comparing.render import as_json, as_markdown, summary
+from harness.data import load_pool, load_training_data
+from harness.records import FIXED_DEPTH, TrialConfig, TrialRecord, Unit
+from harness.reporting.html import build_report
+from harness.spaces import SearchSpace, load_space
+from harness.training.one_trial import run_one
+from tests.synthetic import make_space, make_units
+
+BLUNT = Path(__file__).parent / "blunt_spaces"  # the settings of 0.1.0
+
+
+def _grid(values: Mapping[int, Sequence[float]], jitter: float, space: SearchSpace | None = None) -> list[Unit]:
+    """Units of grid: `values` by seed, the validation log-likelihood of depths 0, 1, …; every report jumps."""
+    units = make_units(("grid",), values, space=space)
+    changed = []
+    for unit in units:
+        wanted = values[unit.plan.seed]
+        trials = [_with(trial, wanted[trial.depth], jitter) for trial in unit.trials if trial.depth < len(wanted)]
+        changed.append(unit.model_copy(update={"trials": tuple(trials)}))
+    return changed
+
+
+def _with(trial: TrialRecord, value: float, jitter: float) -> TrialRecord:
+    assert trial.val
+    points = [
+        point.model_copy(update={"val_log_likelihood": value - jitter * (number % 2)})
+        for number, point in enumerate(trial.curve)
+    ]
+    val = trial.val.model_copy(update={"log_likelihood": value})
+    return trial.model_copy(update={"curve": tuple(points), "val": val})
+
+
+# --- resolution ---------------------------------------------------------------------------------------------------
+
+
+def test_the_resolution_by_hand() -> None:
+    found = compare(_grid({0: (-1.0, -0.2, -0.3, -0.4), 1: (-1.2, -0.3, -0.2, -0.6)}, jitter=0.02)).resolution
+    assert found
+    assert found.jitter == pytest.approx(0.02)
+    assert found.between_depths == pytest.approx((0.2 + 0.4) / 2)  # gaps to the best: .8 .1 .2 and 1. .1 .4
+    assert found.between_seeds == pytest.approx((0.2 + 0.1) / 2 / 2**0.5)  # differences: .2 .1 .1 .2, their median
+    assert found.ratio == pytest.approx(15.0) and found.enough
+    assert found.sentence == (
+        "depths differ by 0.30 nats, validation jitters by 0.020, seeds differ by 0.11 (resolution 15): this space can "
+        "tell depths apart."
+    )
+
+
+@pytest.mark.parametrize(("jitter", "words"), [(0.04, None), (0.06, "can hardly tell"), (0.2, "cannot tell")])
+def test_a_blunt_space_is_told_what_helps(jitter: float, words: str | None) -> None:
+    gaps = dict.fromkeys(range(3), (-1.0, -0.35, -0.35, -0.2))  # 0.8, 0.15, 0.15: their median is 0.15
+    comparison = compare(_grid(gaps, jitter))
+    assert comparison.resolution
+    told = [note for note in comparison.notes if "depths apart" in note]
+    assert comparison.resolution.enough == (words is None) == (not told)
+    if words:
+        assert words in told[0] and "training.lr_drop_epoch" in told[0] and "more validation rows" in told[0]
+
+
+def test_a_rate_that_falls_already_is_not_advised() -> None:
+    training = {"max_epochs": 1000, "patience": 200, "eval_every": 20, "report_every": 20, "lr_drop_epoch": 600}
+    comparison = compare(_grid({0: (-0.3, -0.2)}, jitter=1.0, space=make_space(training=training)))
+    assert comparison.resolution and "lr_drop" not in comparison.resolution.sentence
+
+
+def test_only_fixed_depths_trained_to_their_end_count() -> None:
+    one_shot = compare(make_units(("ldn",), range(2)))
+    assert one_shot.resolution is None
+    whole, stopped = compare(make_units(("grid",), range(3))), compare(make_units(("grid", "asha"), range(3)))
+    assert whole.resolution == stopped.resolution, "a stopped trial's curve does not show the end of training"
+
+
+def test_nothing_jitters() -> None:
+    found = compare(_grid({0: (-0.3, -0.2)}, jitter=0.0)).resolution
+    assert found and found.ratio is None and found.enough and found.between_seeds is None
+    same = compare(_grid({0: (-0.2, -0.2)}, jitter=0.0)).resolution
+    assert same and not same.enough
+
+
+# --- the floor ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def above() -> Comparison:
+    return compare(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8))
+
+
+def test_the_floor_stands_in_every_view(above: Comparison) -> None:
+    for text in (
+        as_markdown(above),
+        _printed(above),
+        _page(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8)),
+    ):
+        assert "linear model" in text and "class frequencies" in text and "can tell depths apart" in text
+        assert "below a linear model" not in text
+    values = json.loads(as_json(above))
+    assert values["floor"]["linear"]["values"]["test_accuracy"]["mean"] == pytest.approx(0.8)
+    assert values["floor"]["guess"]["seeds"] == [0, 1, 2] and values["floor"]["below"] == []
+    assert values["resolution"]["enough"] is True
+
+
+def test_a_method_below_the_linear_model_leads_the_report() -> None:
+    units = make_units(("ldn", "grid"), range(3), linear_accuracy=0.97, ldn_accuracy=-0.3, ldn_log_likelihood=0.1)
+    comparison = compare(units)
+    assert comparison.notes[0].startswith("ldn is below a linear model on the same rows: accuracy 0.6")
+    assert comparison.notes[0].endswith("against 0.970."), "its log-likelihood is not below"
+    assert not any(note.startswith("grid is below") for note in comparison.notes)
+    page = _page(units)
+    assert page.index("Below a linear model") < page.index('class="card'), "before the verdicts"
+
+
+def test_results_of_an_earlier_version_show_no_floor() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(2)))
+    assert comparison.floor is None and "linear model" not in as_markdown(comparison) + _printed(comparison)
+
+
+def _printed(comparison: Comparison) -> str:
+    from rich.console import Console
+
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(summary(comparison))
+    return captured.get()
+
+
+def _page(units: Sequence[Unit]) -> str:
+    return build_report(units, compare(units))
+
+
+# --- the shipped spaces -------------------------------------------------------------------------------------------
+
+
+def _trained(space: SearchSpace, depths: Sequence[int]) -> Comparison:
+    """A grid over a few depths, trained here: the real curves under the settings of the space."""
+    (unit,) = make_units(("grid",), [0], space=space)
+    import torch
+
+    configs = [TrialConfig.of(space, FIXED_DEPTH, depth, 0) for depth in depths]
+    records = [run_one(config, device=torch.device("cpu")).record for config in configs]
+    return compare([unit.model_copy(update={"trials": tuple(records)})])
+
+
+@pytest.mark.slow
+def test_the_old_digits_are_too_blunt_and_the_new_ones_are_not() -> None:
+    depths = (0, 2, 4, 8)
+    old = _trained(load_space(str(BLUNT / "digits.yaml")), depths)
+    new = _trained(load_space("digits"), depths)
+    assert old.resolution and not old.resolution.enough and any("depths apart" in note for note in old.notes)
+    assert new.resolution and new.resolution.enough and not any("depths apart" in note for note in new.notes)
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist_small", "fashion_mnist_small", "svhn_small"])
+def test_small_spaces_have_a_rate_that_falls_and_rows_to_choose_by(name: str) -> None:
+    space = load_space(name)
+    assert space.training.lr_drop_epoch
+    assert space.data.val_fraction >= 0.2  # type: ignore[union-attr]
+
+
+def test_validation_has_every_class() -> None:
+    data = load_training_data(load_space("digits").data, 0, load_pool(load_space("digits").data))
+    assert set(data.y[data.val_rows].tolist()) == set(range(10))

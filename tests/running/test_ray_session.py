@@ -1,0 +1,106 @@
+"""A Ray of our own: who can reach it, what is said when it dies, and what a run leaves behind."""
+
+import fcntl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.running import ray_session
+from tests.running.results import kill_nine, ledger, listening, processes_of, wait_for
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 in /proc/net/tcp and tcp6
+
+
+@pytest.fixture
+def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path: Ray puts sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="ht-", dir="/tmp") as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield Path(folder)
+
+
+def begun(out: Path, reports: int) -> tuple["subprocess.Popen[str]", list[int]]:
+    """`harness run` in mid-training, and its processes."""
+    options = ["--methods", "deepest", "--set", "depth.max=3", "--set", "training.report_every=20"]
+    command = [sys.executable, "-m", "harness", "run", "quickstart", *options, "--epochs", "100000", "--out", str(out)]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def told() -> int:
+        return len([event for event in ledger(out, "deepest") if event.get("report", {}).get("progress")])
+
+    wait_for(lambda: told() >= reports or driver.poll() is not None, "a report")
+    assert driver.poll() is None, driver.communicate()
+    return driver, processes_of(driver.pid)
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Zombies that nobody has asked about do not count."""
+
+    def state(pid: int) -> str:
+        stat = Path(f"/proc/{pid}/stat")
+        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "Z"
+
+    return [pid for pid in pids if state(pid) != "Z"]
+
+
+@pytest.mark.slow
+def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_left(temp: Path, tmp_path: Path) -> None:
+    driver, started = begun(tmp_path, reports=1)
+    assert listening([driver.pid, *started]) == LOOPBACK, "in both families, so the list shows something"
+    kill_nine(driver.pid)
+    driver.communicate()
+    assert len(list(temp.iterdir())) == 1, "a killed run cannot tidy up"
+
+    for turn, name in enumerate(("raylet", "gcs_server"), start=2):
+        driver, processes = begun(tmp_path, reports=turn)
+        assert alive(started) == [] and len(list(temp.iterdir())) == 1, "the next run tidies up after the one before"
+        [pid] = processes_of(driver.pid, f"/{name}")
+        kill_nine(pid)
+        stdout, stderr = driver.communicate(timeout=60)
+        assert driver.returncode == 1
+        assert stderr.startswith(f"error: Ray's {name} died") and stderr.endswith("the same command continues\n")
+        assert stderr.count("\n") == 1 and "(raylet)" not in stdout
+        wait_for(lambda pids=processes: not alive(pids), "the end of Ray's processes")  # type: ignore[misc]
+        started = processes
+        assert list(temp.iterdir()) == []
+
+
+def test_only_folders_of_runs_that_are_gone_are_removed(temp: Path) -> None:
+    names = ("harness-gone", "harness-alive", "harness-unlocked", "somebody-elses")
+    gone, lives, unlocked, foreign = (temp / name for name in names)
+    for folder in (gone, lives, unlocked, foreign):
+        folder.mkdir()
+    for folder in (gone, lives, foreign):
+        (folder / "lock").touch()
+    # A process that outlives its driver is known by its files.
+    (gone / "log").touch()
+    orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=(gone / "log").open("w"))
+    with (lives / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with ray_session._folder_of_a_run() as ours:
+            assert {*temp.iterdir()} == {lives, unlocked, foreign, ours}
+            assert orphan.wait(timeout=60) == -9
+    assert {*temp.iterdir()} == {lives, unlocked, foreign}
+
+
+def test_a_folder_is_short_enough_for_sockets(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ray_session._folder_of_a_run() as folder:
+        assert folder.parent == temp and folder.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("RAY_TMPDIR", "/" + "long/" * 30)
+    assert ray_session._short_enough() == Path("/tmp")
+
+
+def test_the_token_is_private_and_an_existing_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "home" / "auth_token"
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    ray_session._make_token()
+    first = token.read_text()
+    assert len(first) == 64 and token.stat().st_mode & 0o777 == 0o600 and list(token.parent.iterdir()) == [token]
+    token.chmod(0o644)
+    ray_session._make_token()
+    assert token.read_text() == first and token.stat().st_mode & 0o777 == 0o600
