@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
-from harness.records import Unit
+from harness.records import Looks, Unit
 from harness.running.inputs import (
     Methods,
     Seeds,
     Settings,
     check_numbers,
     devices_of,
+    looks_of,
     methods_of,
     options_of,
     seeds_of,
@@ -69,6 +70,7 @@ class Results:
     units: tuple[Unit, ...]  # method × seed, unfinished ones included
     reference: str | None = None  # that the others are compared with; None: the first one that learns its depth
     problems: tuple[str, ...] = ()  # a sentence for every unit that could not be read
+    looks: Looks = field(default_factory=Looks)  # at how many seeds verdicts are looked at
     failures: Mapping[str, str] = field(default_factory=dict)  # of the run that gave these results: unit → why
     unfinished: tuple[str, ...] = ()  # units that it left without a result: cost limit, or interrupted
     interrupted: bool = False
@@ -84,7 +86,7 @@ class Results:
         """Cost and quality of the methods, paired by seed, with intervals and verdicts."""
         from harness.comparing import compare
 
-        return compare(self.units, self.reference, problems=self.problems)
+        return compare(self.units, self.reference, problems=self.problems, looks=self.looks)
 
     def against(self, reference: str | None) -> "Results":
         """The same results, compared with another reference."""
@@ -182,13 +184,18 @@ def load_results(space: Space, out: Folder = DEFAULT_OUT, reference: str | None 
 
 def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit] = ()) -> Results:
     """`known` units need not be read again."""
-    from harness.running.store import read_units
+    from harness.running.store import read_looks, read_units
 
     name, folder = name_of(space), checked_path(out, "out")
     units, problems = read_units(folder, name, known)
     if not units:
         raise UserError(_no_results(space, folder) + (f" ({'; '.join(problems)})" if problems else ""))
-    return Results(name, folder, tuple(units), reference, tuple(problems))
+    return Results(name, folder, tuple(units), reference, tuple(problems), read_looks(folder, name))
+
+
+def _finished_seeds(out: Path, space: str) -> set[str]:
+    folders = [path.parent.name for path in (out / space).glob("*/seed-*/result.json")]
+    return {name for name in folders if ".moved-" not in name}
 
 
 def methods_in(folder: Path) -> list[str]:
@@ -281,6 +288,8 @@ def run(
     max_failures: int = 2,
     refit: bool = False,
     replay: bool = False,
+    until_verdict: bool = False,
+    looks: Seeds | None = None,
     fresh: bool = False,
     address: str | None = None,
     storage: str | None = None,
@@ -297,6 +306,7 @@ def run(
     seeds: range(3), [0, 1], "0-19" or one seed; each is a repeat of all methods.
     set: settings of the space to replace, as {"training.lr": 0.05} or ["training.lr=0.05"].
     trials, epochs: budget of each search and cap of each trial, instead of the space's.
+    until_verdict: takes the seeds in steps and stops when every verdict is decided; `looks` are the steps.
     progress: None shows a live table in a notebook, True in a terminal too, False none.
     """
     planned = plan_run(
@@ -308,6 +318,8 @@ def run(
         trials=trials,
         epochs=epochs,
         tracking_uri=tracking_uri,
+        until_verdict=until_verdict,
+        looks=looks,
         out=out,
         concurrency=concurrency,
         workers=workers,
@@ -356,6 +368,7 @@ class PlannedRun:
 
     def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
+        from harness.running.store import note_looks
         from harness.tracking.tracked_run import run_tracked
 
         told: list[str] = []
@@ -364,15 +377,30 @@ class PlannedRun:
             told.append(warning)
             warn(warning)
 
-        outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, keep)
-        return replace(
-            _load(self.space, self.options.out, None, outcome.units),
-            failures=outcome.failures,
-            unfinished=outcome.unfinished,
-            interrupted=outcome.interrupted,
-            tracked=tracked,
-            warnings=tuple(told),
-        )
+        options = self.options
+        seeds = list(dict.fromkeys(unit.plan.seed for unit in self.units))
+        before = 0 if options.fresh else len(_finished_seeds(options.out, self.space.name))
+        for look in options.looks or (len(seeds),):
+            units = [unit for unit in self.units if unit.plan.seed in seeds[:look]]
+            outcome, tracked = run_tracked(units, options, self.tracked_to, show, keep)
+            options = replace(options, fresh=False)  # the next look builds on this one
+            results = replace(
+                _load(self.space, options.out, None, outcome.units),
+                failures=outcome.failures,
+                unfinished=outcome.unfinished,
+                interrupted=outcome.interrupted,
+                tracked=tracked,
+                warnings=tuple(told),
+            )
+            if outcome.interrupted or outcome.failures or outcome.unfinished or not results.finished:
+                return results
+            seen = [unit for unit in results.units if unit.plan.seed in seeds[:look]]  # a run before may have gone on
+            if options.looks and replace(results, units=tuple(seen)).comparison.is_decided:
+                return results
+        if not options.looks:
+            seen_at = len(_finished_seeds(options.out, self.space.name))
+            results = replace(results, looks=note_looks(options.out, self.space.name, before, seen_at))
+        return results
 
 
 def plan_run(
@@ -385,11 +413,14 @@ def plan_run(
     trials: int | None = None,
     epochs: int | None = None,
     tracking_uri: str | None = None,
+    until_verdict: bool = False,
+    looks: Seeds | None = None,
     **options: Any,
 ) -> PlannedRun:
     """Checks what is asked for; `options` are those of RunOptions."""
     wanted = space_of(space, set, trials, epochs)
     seed_list = seeds_of(seeds)
+    options["looks"] = looks_of(looks, until_verdict, seed_list)
     _import_ray_quietly()
     loaded = methods_of(methods)
     run_options = options_of(**options)

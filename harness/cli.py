@@ -146,7 +146,11 @@ ray_options = with_options(
     help="Train every depth and the one-shot networks; replay all searches over depths from that, on --workers "
     "simulated devices (1 by default).",
 )
-@click.option("--max-cost", type=float, help="Limit in device-seconds; no new trial starts beyond it.")
+@click.option(
+    "--until-verdict", is_flag=True, help="Take the seeds in steps and stop when every verdict is decided; see --looks."
+)
+@click.option("--looks", help="Numbers of seeds after which to look, declared once for good; 5,10,20,40 by default.")
+@click.option("--max-cost", type=float, help="In device-seconds: no trial starts past it, running ones end.")
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj
 def run(

@@ -19,6 +19,7 @@ def environment(device: torch.device) -> Environment:
         python=platform.python_version(),
         torch=torch.__version__,
         ray=_installed("ray"),
+        optuna=_installed("optuna"),
         machine=_processor(),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         threads=torch.get_num_threads(),

@@ -73,7 +73,7 @@ def test_pruned_statistics_serve_the_first_depths(mode: Literal["per_depth", "sh
     x = torch.randn(DEPTHS, SAMPLES, WIDTH, generator=generator) * torch.arange(1.0, DEPTHS + 1)[:, None, None]
     stacked(x)
     stacked.eval()
-    torch.testing.assert_close(stacked.pruned(1).eval()(x[:2]), stacked(x)[:2])
+    torch.testing.assert_close(stacked.kept(range(2)).eval()(x[:2]), stacked(x)[:2])
 
 
 def test_initialisation_is_a_function_of_seed_kind_and_depth() -> None:
