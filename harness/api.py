@@ -30,6 +30,7 @@ from harness.running.inputs import (
     space_of,
 )
 from harness.spaces import SearchSpace, known_spaces
+from harness.text.files import checked_path
 from harness.text.shown import html_text
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit
     """`known` units need not be read again."""
     from harness.running.store import read_looks, read_units
 
-    name, folder = name_of(space), Path(out)
+    name, folder = name_of(space), checked_path(out, "out")
     units, problems = read_units(folder, name, known)
     if not units:
         raise UserError(_no_results(space, folder) + (f" ({'; '.join(problems)})" if problems else ""))
@@ -228,6 +229,7 @@ def name_of(space: Space) -> str:
     """A space goes by its name in the results, also when it is given as a file."""
     if isinstance(space, SearchSpace):
         return space.name
+    checked_path(space, "a search space")
     if not _is_file(space):
         return str(space)
     return load_space(space).name if Path(space).exists() else Path(space).stem
