@@ -183,7 +183,7 @@ def run_units(
                     unit.folder.claim(unit.plan, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
-                interrupted = _fit(together, references, storage, options, show or _show_nothing, folder)
+                interrupted = _fit(together, references, storage, options, show or show_nothing, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -276,7 +276,7 @@ def _put(pools: Mapping[str, Pool | None]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
+def show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
