@@ -1,8 +1,10 @@
 """Collects what `harness study` wrote into docs/results.md, so that no number is copied by hand.
 
-`python docs/collect_results.py results`: the argument is the folder that the studies wrote to.
+`python docs/collect_results.py results`: the argument is the folder that the studies wrote to. A study that has nothing
+there keeps the section that it has.
 """
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -15,11 +17,13 @@ ORDER = (
 
 
 def main(out: Path) -> None:
+    page = DOCS / "results.md"
+    before = _sections(page.read_text(encoding="utf-8")) if page.exists() else {}
     parts = [(DOCS / "results_intro.md").read_text(encoding="utf-8").rstrip() + "\n"]
     for study in ORDER:
         written = sorted(out.glob(f"studies/*/{study}/section.md"))
         if not written:
-            parts.append(f"## {study}\n\nNot run.\n")
+            parts.append(before.get(study, f"## {study}\n\nNot run.\n"))
             continue
         images = DOCS / "images" / "studies" / study
         shutil.rmtree(images, ignore_errors=True)
@@ -27,7 +31,16 @@ def main(out: Path) -> None:
         for figure in written[0].parent.glob("*.png"):
             shutil.copy(figure, images)
         parts.append(written[0].read_text(encoding="utf-8").replace("(./", f"(images/studies/{study}/"))
-    (DOCS / "results.md").write_text("\n".join(parts), encoding="utf-8")
+    page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _sections(text: str) -> dict[str, str]:
+    """By study: a section goes from its heading to that of the next study."""
+    found = {}
+    for section in re.split(r"\n(?=## \S+(?:: |\n))", text)[1:]:
+        name = section.removeprefix("## ").partition("\n")[0].partition(":")[0].replace("\\_", "_")
+        found[name] = section if section.endswith("\n") else section + "\n"
+    return found
 
 
 if __name__ == "__main__":

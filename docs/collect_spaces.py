@@ -37,14 +37,14 @@ def _lines(space: str, before: Path, after: Path) -> Iterator[str]:
 def _line(space: str, words: str, results: api.Results) -> str:
     comparison = results.comparison
     floor, found = comparison.floor, comparison.resolution
-    assert floor is not None and found is not None
+    assert found is not None, f"{space}: {words} has no two depths that were trained to their end"
     depths = sorted({trial.depth for unit in results.finished for trial in unit.trials if not trial.learns_depth})
     cells = (
         f"`{space}`",
         words,
         ", ".join(map(str, depths)) if len(depths) < 7 else f"{depths[0]} to {depths[-1]}",
         str(len(comparison.seeds)),
-        _accuracy(floor.linear),
+        _accuracy(floor.linear) if floor else "–",
         _accuracy(_row_of(comparison, comparison.exhaustive)),
         _accuracy(_row_of(comparison, comparison.reference)),
         plain(found.jitter, 2),

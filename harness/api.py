@@ -17,7 +17,17 @@ from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
 from harness.records import Unit
-from harness.running.inputs import Methods, Seeds, Settings, methods_of, options_of, seeds_of, space_of
+from harness.running.inputs import (
+    Methods,
+    Seeds,
+    Settings,
+    check_numbers,
+    devices_of,
+    methods_of,
+    options_of,
+    seeds_of,
+    space_of,
+)
 from harness.spaces import SearchSpace, known_spaces
 from harness.text.shown import html_text
 
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.comparing import Comparison
+    from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
     from harness.running.runner import RunOptions
     from harness.running.side_by_side import Show
@@ -33,7 +44,7 @@ if TYPE_CHECKING:
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
-__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "report", "run"]
+__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "replay", "report", "run"]
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
 Folder = Path | str
@@ -386,6 +397,49 @@ def plan_run(
 
     units = make_units([wanted], loaded, seed_list, run_options)
     return PlannedRun(wanted, units, run_options, Destination(tracking_uri, run_options.out))
+
+
+# --- replay -------------------------------------------------------------------------------------------------------
+
+
+def replay(
+    space: Space,
+    methods: Methods = "all",
+    *,
+    search_seeds: int = 100,
+    devices: int | str | Sequence[int] = 1,
+    seeds: Seeds | None = None,
+    out: Folder = DEFAULT_OUT,
+    progress: bool = False,
+) -> "Replay":
+    """Many searches on the trials that a results folder holds: nothing is trained, no Ray is started.
+
+    methods: "all" for every search over fixed depths, or a list as in `run`; one method may stand there several times
+        with other options.
+    search_seeds: each method searches on each training seed with so many seeds of its own.
+    devices: how many devices a search has at once; a list for several numbers of them.
+    seeds: training seeds, as in `run`; all that were recorded by default.
+    progress: whether to show a bar on stderr.
+    """
+    check_numbers({"search_seeds": search_seeds})
+    numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
+    name, folder = name_of(space), Path(out)
+    if not methods_in(folder / name):
+        raise UserError(_no_results(space, folder))
+    _import_ray_quietly()
+    loaded = methods_of(methods)
+    if methods == "all":
+        loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
+    from harness.replaying.recorded import recorded_in
+    from harness.replaying.searches import replay_searches
+    from harness.terminal.search_bar import search_bar
+
+    recorded = recorded_in(folder, name)
+    if wanted is not None:
+        recorded = recorded.with_seeds(wanted)
+    total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
+    with search_bar(total, progress) as done:
+        return replay_searches(recorded, loaded, search_seeds, numbers, done)
 
 
 # --- MLflow -------------------------------------------------------------------------------------------------------

@@ -287,6 +287,30 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
+@click.option(
+    "--methods",
+    default="all",
+    show_default=True,
+    help="Searches over depths: names, name:option=value (more than once, too), or paths to your own .py files.",
+)
+@click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
+@click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
+@click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@results_option
+def replay(space_name: str, form: str, **options: Any) -> None:
+    """Replay many searches on the trials of a results folder. Trains nothing, starts no Ray."""
+    replayed = api.replay(space_name, progress=console.is_terminal, **options)
+    from harness.replaying.render import as_json, as_markdown, as_tables
+
+    if form == "table":
+        console.print(as_tables(replayed))
+    else:
+        click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
 @reference_option
 @results_option
 def report(space_name: str, reference: str | None, out: Path) -> None:

@@ -1,12 +1,17 @@
 """`make lint` checks the documents with docs/check_documents.py; here the checker itself is checked."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from harness import api
+from tests.synthetic import make_units
 
 ROOT = Path(__file__).parent.parent
 
@@ -84,3 +89,45 @@ def test_planted_mistakes_are_found_and_nothing_else(tmp_path: Path) -> None:
 def test_the_repositorys_documents_hold() -> None:
     done = _check()
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def _tool(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module(name)
+
+
+def test_results_are_collected_and_sections_without_results_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect_results = _tool("collect_results", monkeypatch)
+    monkeypatch.setattr(collect_results, "DOCS", tmp_path)
+    intro = "# Results\n\n## Where they differ\n\nNowhere.\n"
+    (tmp_path / "results_intro.md").write_text(intro)
+    kept = "## max\\_depth: Growing\n\n- **held**: 0.20\n"
+    (tmp_path / "results.md").write_text(f"# Old\n\n## Where they differ\n\nOld.\n\n{kept}\n## speedup: Old\n\nOld.\n")
+    written = tmp_path / "results" / "studies" / "speedup-small" / "speedup"
+    written.mkdir(parents=True)
+    (written / "section.md").write_text("## speedup: New\n\n![it](./speedup.png)\n")
+    (written / "speedup.png").write_bytes(b"drawn")
+    collect_results.main(tmp_path / "results")
+    text = (tmp_path / "results.md").read_text()
+    assert text.startswith(intro) and kept in text and "## width\n\nNot run.\n" in text
+    assert "## speedup: New\n\n![it](images/studies/speedup/speedup.png)" in text and "Old" not in text
+    assert (tmp_path / "images" / "studies" / "speedup" / "speedup.png").read_bytes() == b"drawn"
+    collect_results.main(tmp_path / "results")
+    assert (tmp_path / "results.md").read_text() == text, "collecting again changes nothing"
+
+
+def test_a_line_of_a_space_comes_from_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = tuple(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8))
+    results = api.Results("synthetic", Path("results"), units)
+    cells = _tool("collect_spaces", monkeypatch)._line("synthetic", "after", results).strip("| ").split(" | ")
+    found, floor = results.comparison.resolution, results.comparison.floor
+    assert found and floor and found.ratio
+    assert cells[:5] == ["`synthetic`", "after", "0 to 10", "3", "0.8"]
+    assert [float(cell.partition(" ")[0]) for cell in cells[5:7]] == pytest.approx(
+        [row.values["test_accuracy"].mean for row in results.comparison.search.rows[::-1]], abs=0.01
+    )
+    assert float(cells[7]) == pytest.approx(found.jitter, rel=0.05) and float(cells[10]) == pytest.approx(
+        found.ratio, abs=0.05
+    )

@@ -1,6 +1,6 @@
 """A comparison for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -23,7 +23,7 @@ _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red
 
 def summary(comparison: Comparison) -> RenderableType:
     """The tables a person looks for, what limits them, and the verdict last, where a terminal shows it."""
-    parts: list[RenderableType] = [_table(view, comparison) for view in summary_tables(comparison)]
+    parts: list[RenderableType] = [rich_table(view, comparison.colours) for view in summary_tables(comparison)]
     if comparison.resolution and comparison.resolution.enough:  # else it is among the notes
         parts.append(_lines("Resolution", [comparison.resolution.sentence]))
     if comparison.missing:
@@ -39,7 +39,7 @@ def summary(comparison: Comparison) -> RenderableType:
 
 def details(comparison: Comparison) -> RenderableType:
     """Search + refit, equal quality, wall-clock, phases, depths and the checklist."""
-    parts: list[RenderableType] = [_table(view, comparison) for view in detail_tables(comparison)]
+    parts: list[RenderableType] = [rich_table(view, comparison.colours) for view in detail_tables(comparison)]
     items = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     items.add_column(width=1)
     items.add_column(ratio=1)
@@ -51,7 +51,7 @@ def details(comparison: Comparison) -> RenderableType:
     return Group(*parts)
 
 
-def _table(view: TableView, comparison: Comparison) -> RenderableType:
+def rich_table(view: TableView, colours: Mapping[str, str]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for index, column in enumerate(view.columns):
         table.add_column(column, justify="left" if index == 0 or column in TEXT_COLUMNS else "right")
@@ -59,7 +59,7 @@ def _table(view: TableView, comparison: Comparison) -> RenderableType:
     for row in view.rows:
         name = row[0] if row[0] != previous or view.columns[1] == "n" else ""
         previous = row[0]
-        style = comparison.colours.get(row[0], "")
+        style = colours.get(row[0], "")
         table.add_row(Text(name, style=style), *(_cell(cell) for cell in row[1:]))
     return Group(Text(view.title, style="bold"), table, Padding(Text(view.caption, style="dim"), (0, 0, 1, 0)))
 
@@ -93,7 +93,7 @@ def as_markdown(comparison: Comparison) -> str:
     lines += [f"**{markdown_text(comparison.headline)}**", ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
-        lines += _markdown_table(view)
+        lines += markdown_table(view)
     if comparison.resolution:
         lines += ["## Resolution", "", f"- {markdown_text(comparison.resolution.sentence)}", ""]
     if comparison.missing:
@@ -110,7 +110,7 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown_table(view: TableView) -> list[str]:
+def markdown_table(view: TableView) -> list[str]:
     head = "| " + " | ".join(map(markdown_text, view.columns)) + " |"
     rule = "| --- |" + "".join(" --- |" if column in TEXT_COLUMNS else " ---: |" for column in view.columns[1:])
     rows = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in view.rows]

@@ -26,7 +26,15 @@ Settings = Mapping[str, Any] | Iterable[str]  # {"training.lr": 0.05}, or ["trai
 Methods = str | Path | Iterable[str | Path]
 Seeds = int | str | Iterable[int]
 
-_COUNTS = {"workers": 1, "concurrency": 1, "parallel_units": 1, "max_failures": 0, "trials": 1, "epochs": 1}  # at least
+_COUNTS = {  # at least
+    "workers": 1,
+    "concurrency": 1,
+    "parallel_units": 1,
+    "max_failures": 0,
+    "trials": 1,
+    "epochs": 1,
+    "search_seeds": 1,
+}
 _AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
 _MOST = 10**9  # of any of them: more than there is
 _MOST_SEEDS = 10_000
@@ -98,6 +106,17 @@ def _parse_seeds(text: str) -> list[int]:
         ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
         seeds += _few(range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)])
     return _few(seeds)
+
+
+def devices_of(given: int | str | Iterable[int]) -> list[int]:
+    """`1,2,8`, one number, or numbers: how many devices a search is replayed on."""
+    try:
+        devices = [int(part) for part in given.split(",")] if isinstance(given, str) else _whole_numbers(given)
+    except (ValueError, TypeError):
+        devices = []
+    if not devices or min(devices) < 1 or len(set(devices)) < len(devices):
+        raise UserError(f"devices are different whole numbers of at least 1, as 1,2,8; got {given!r}")
+    return devices
 
 
 def _whole_numbers(given: int | Iterable[int]) -> list[int]:

@@ -108,7 +108,9 @@ def _last_seen(unit: RunningUnit) -> float:
 def unused_experiment(folder: str) -> Experiment:
     """Tune makes trials of an experiment only; nothing of it is used here, and nothing is trained."""
     tune.register_trainable("harness-simulated", _never_called)
-    return Experiment("simulated", run="harness-simulated", storage_path=folder)
+    experiment = Experiment("simulated", run="harness-simulated", storage_path=folder)
+    experiment.spec = {"run": experiment.spec["run"]}  # Tune copies and parses the rest for every trial
+    return experiment
 
 
 def _never_called(config: dict[str, Any]) -> None:
@@ -197,9 +199,9 @@ class ReplayedUnit(RunningUnit):
     and one that is killed after it continues like any other.
     """
 
-    def __init__(self, *args: Any, recorder: RunningUnit, **more: Any) -> None:
+    def __init__(self, *args: Any, recorder: RunningUnit | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._recorder = recorder  # the unit that trains every depth of this seed
+        self._recorder = recorder  # the unit that trains every depth of this seed; None: `replay` is called with them
         self._recordings: dict[int, Recording] = {}
         self._is_simulated = False
 
@@ -209,7 +211,7 @@ class ReplayedUnit(RunningUnit):
             super().prepare(experiment)
 
     def next_trial(self) -> Trial | None:
-        if self.choice is None and not self._is_simulated and not self.is_over:
+        if self._recorder and self.choice is None and not self._is_simulated and not self.is_over:
             if self._recorder.failure:
                 raise UserError(f"it has no recordings to be replayed from: {self._recorder.key} failed")
             if self._recorder.given_up or not self._recorder.folder.is_complete:

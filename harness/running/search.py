@@ -17,7 +17,7 @@ from ray.tune.search.search_generator import SearchGenerator
 
 from harness.errors import UserError, brief
 from harness.methods import blaming
-from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.spaces import SearchSpace
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -55,6 +55,14 @@ def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> S
             if not isinstance(value := getattr(plan, field), wanted):
                 names = " or ".join(kind.__name__ for kind in wanted).replace("NoneType", "None")
                 raise UserError(f"method {name}: {field} of its plan must be a {names}; got {brief(repr(value))}")
+        for part in ("search_alg", "scheduler"):
+            for attribute, known in (("metric", (METRIC,)), ("_time_attr", (TIME, "training_iteration"))):
+                asked = getattr(getattr(plan, part), attribute, None)
+                if asked is not None and asked not in known:
+                    raise UserError(
+                        f"method {name}: the {part} of its plan asks for {brief(repr(asked))}, which no report "
+                        f"carries; reports have {METRIC} and {TIME}"
+                    )
         if plan.n_trials < 1:
             raise UserError(f"method {name} plans no trial on {space.name}; at least one is needed")
     return plan

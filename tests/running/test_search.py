@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from ray.tune.schedulers import FIFOScheduler, MedianStoppingRule
 from ray.tune.search import Searcher
 
+from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.running.rehearsal import rehearse
 from harness.spaces import Budget, SearchSpace
@@ -114,3 +116,30 @@ def test_a_scheduler_of_rays_that_looks_at_the_controller_works_in_every_driver(
     again = run(tmp_path, Median(), concurrency=1)
     assert whole.failure is None and again.failure is None
     assert [record.status for record in again.records()] == [record.status for record in whole.records()]
+
+
+class Loss(SearchMethod):
+    where: str
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        metric = "loss" if self.where == "metric" else METRIC
+        time_attr = "seconds" if self.where == "time" else TIME
+        rule = MedianStoppingRule(time_attr=time_attr, metric=metric, mode=MODE)
+        searcher = Recorder([])
+        searcher._metric = "loss" if self.where == "searcher" else METRIC
+        return SearchPlan({}, searcher, rule, num_samples=2)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("metric", "method mine: the scheduler of its plan asks for 'loss', which no report carries; reports have"),
+        ("time", "method mine: the scheduler of its plan asks for 'seconds', which no report carries"),
+        ("searcher", "method mine: the search_alg of its plan asks for 'loss', which no report carries"),
+    ],
+)
+def test_a_method_that_asks_for_what_no_report_carries_is_refused(tmp_path: Path, where: str, said: str) -> None:
+    """It would wait for it in vain: Ray's schedulers let every trial go on, and its searchers learn nothing."""
+    with pytest.raises(UserError) as error:
+        make_unit(tmp_path, Loss(where=where))
+    assert said in str(error.value)

@@ -1,0 +1,135 @@
+"""Everything that was trained on one space, as replays can use it: read from a results folder."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.methods import RECORDER
+from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
+from harness.running.replay import Recording, recordings_in
+from harness.running.store import UnitFolder, read_units
+from harness.spaces import Frozen, SearchSpace
+
+
+class OneShotRun(Frozen):
+    """A one-shot method on a seed, as it ran: its network is in no recording, so it stands beside the replays."""
+
+    method: str
+    seed: Count
+    colour: str | None
+    d_opt: Count
+    device_seconds: float
+    tflop: float
+    epochs: Count
+    wall_seconds: float
+
+
+class Recorded(Frozen):
+    """The recordings of a space: for each seed, one of every depth."""
+
+    space: SearchSpace
+    cpus_per_trial: float
+    gpus_per_trial: float
+    recordings: tuple[Recording, ...]
+    tests: dict[str, Measures]  # "seed/depth" → of that depth's network on the test set; analysis only
+    one_shots: tuple[OneShotRun, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({recording.seed for recording in self.recordings})
+
+    def of_seed(self, seed: int) -> dict[int, Recording]:
+        return {each.depth: each for each in self.recordings if each.seed == seed}
+
+    def with_seeds(self, seeds: Sequence[int]) -> "Recorded":
+        """Only these; each of them must be there."""
+        for seed in seeds:
+            if seed not in self.seeds:
+                known = ", ".join(map(str, self.seeds))
+                raise UserError(f"seed {seed} has no recordings of {self.space.name}; recorded are seeds {known}")
+        return self.model_copy(
+            update={
+                "recordings": tuple(each for each in self.recordings if each.seed in seeds),
+                "one_shots": tuple(each for each in self.one_shots if each.seed in seeds),
+            }
+        )
+
+    def worth(self, seed: int) -> tuple[dict[int, float], str]:
+        """The log-likelihood of every depth, on the test set where all depths were evaluated there, else validation."""
+        depths = self.of_seed(seed)
+        tests = {depth: self.tests.get(f"{seed}/{depth}") for depth in depths}
+        if all(tests.values()):
+            return {depth: each.log_likelihood for depth, each in tests.items() if each}, "test"
+        last = {depth: each.progress[-1].val for depth, each in depths.items()}
+        return {depth: val.log_likelihood if val else float("-inf") for depth, val in last.items()}, "validation"
+
+    def check(self) -> "Recorded":
+        """Itself, if every seed has a curve of every depth that was made with the space's settings."""
+        if not self.recordings:
+            raise UserError(f"there are no recordings of {self.space.name}: no search over fixed depths has finished")
+        for seed in self.seeds:
+            known = self.of_seed(seed)
+            missing = [str(depth) for depth in self.space.depth.values if depth not in known]
+            if missing:
+                raise UserError(
+                    f"seed {seed} of {self.space.name} has no recording of depth {', '.join(missing)}, and what was "
+                    "not trained is not made up; train every depth of it, or leave the seed out with --seeds"
+                )
+            for depth, each in known.items():
+                if each.config_hash != TrialConfig.of(self.space, FIXED_DEPTH, depth, seed).hash:
+                    raise UserError(
+                        f"the recording of depth {depth}, seed {seed}, was made with other settings than "
+                        f"{self.space.name} has: they belong to another schedule, network or data set"
+                    )
+        return self
+
+
+def recorded_in(out: Path, space: str) -> Recorded:
+    """What the finished, trained units of a results folder hold; those that train every depth are preferred."""
+    units, _ = read_units(out, space)
+    trained = [unit for unit in units if unit.result and not unit.plan.replayed]
+    searches = [unit for unit in trained if not unit.plan.facts.learns_depth]
+    if not searches:
+        raise UserError(
+            f"there are no recordings of {space!r} in {out}: a replay needs a finished search over fixed depths that "
+            f"was trained; `harness run {space} --methods {RECORDER}` makes recordings of every depth"
+        )
+    searches.sort(key=lambda unit: (not unit.plan.facts.exhaustive, unit.plan.method, unit.plan.seed))
+    like = searches[0].plan
+    recordings: dict[tuple[int, int], Recording] = {}
+    tests: dict[str, Measures] = {}
+    for unit in searches:
+        if (unit.plan.cpus_per_trial, unit.plan.gpus_per_trial) != (like.cpus_per_trial, like.gpus_per_trial):
+            continue  # its seconds are another machine share's
+        for each in recordings_in(UnitFolder(out, space, unit.plan.method, unit.plan.seed)):
+            recordings.setdefault((each.seed, each.depth), each)
+        tests |= _tests(unit)
+    return Recorded(
+        space=like.space,
+        cpus_per_trial=like.cpus_per_trial,
+        gpus_per_trial=like.gpus_per_trial,
+        recordings=tuple(recordings[key] for key in sorted(recordings)),
+        tests=tests,
+        one_shots=tuple(_one_shots(trained)),
+    )
+
+
+def _tests(unit: Unit) -> Mapping[str, Measures]:
+    assert unit.result is not None
+    return {f"{unit.plan.seed}/{each.depth}": each.measures for each in unit.result.final.per_depth_test}
+
+
+def _one_shots(units: Iterable[Unit]) -> Iterable[OneShotRun]:
+    for unit in units:
+        if unit.plan.facts.learns_depth and unit.result:
+            cost = unit.result.cost.without(NOT_CARRIED_OVER)
+            yield OneShotRun(
+                method=unit.plan.method,
+                seed=unit.plan.seed,
+                colour=unit.plan.facts.colour,
+                d_opt=unit.result.d_opt,
+                device_seconds=cost.device_seconds,
+                tflop=cost.tflop,
+                epochs=cost.epochs,
+                wall_seconds=cost.held_seconds,
+            )

@@ -1,0 +1,80 @@
+"""Replays for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+
+from harness.colours import colour_of
+from harness.comparing.numbers import mean_and_spread, plain
+from harness.comparing.render import markdown_table, rich_table
+from harness.comparing.tables import TableView
+from harness.replaying.searches import MethodReplay, Replay
+from harness.text.shown import markdown_text
+
+
+def tables(replay: Replay) -> Sequence[TableView]:
+    """Cost and choice on the first number of devices that was asked for, then seconds by the number of devices."""
+    first = replay.devices[0]
+    seeds = "1 training seed" if len(replay.seeds) == 1 else f"{len(replay.seeds)} training seeds"
+    views = [
+        TableView(
+            title=f"Searches on recorded trials of {replay.space}, {_devices(first)}",
+            caption=f"Mean ± half of the 95 % t interval over {seeds}; of each, a replayed method has "
+            f"{replay.search_seeds} search seeds. sd: of device-seconds, between training seeds and between search "
+            f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
+            "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost.",
+            columns=(
+                *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "epochs", "trials"),
+                *("d_opt", "regret"),
+            ),
+            rows=tuple(_row(each) for each in replay.methods),
+        )
+    ]
+    if len(replay.devices) > 1:
+        views.append(
+            TableView(
+                title="Wall-clock in seconds, by the number of devices",
+                caption="Mean over all searches, on the simulated clock. A one-shot network uses one device.",
+                columns=("method", *map(str, replay.devices)),
+                rows=tuple(
+                    (each.method, *(plain(on.wall_seconds.mean.mean) for on in each.on)) for each in replay.methods
+                ),
+            )
+        )
+    return views
+
+
+def _devices(number: int) -> str:
+    return "1 device" if number == 1 else f"{number} devices"
+
+
+def _row(method: MethodReplay) -> tuple[str, ...]:
+    on = method.on[0]
+    most = max(on.depths, key=lambda depth: on.depths[depth])
+    share = on.depths[most] / sum(on.depths.values())
+    return (
+        method.method,
+        "yes" if method.trained else "no",
+        mean_and_spread(on.device_seconds.mean),
+        plain(on.device_seconds.between_training_seeds),
+        plain(on.device_seconds.between_search_seeds),
+        mean_and_spread(on.tflop.mean),
+        mean_and_spread(on.epochs.mean),
+        mean_and_spread(on.trials.mean),
+        f"{most} ({share:.0%})",
+        mean_and_spread(on.regret.mean),
+    )
+
+
+def as_tables(replay: Replay) -> RenderableType:
+    colours = {each.method: colour_of(each.method, each.colour) for each in replay.methods}
+    return Group(*(rich_table(view, colours) for view in tables(replay)))
+
+
+def as_markdown(replay: Replay) -> str:
+    lines = [f"# {markdown_text(replay.space)}: searches on recorded trials", ""]
+    return "\n".join([*lines, *(line for view in tables(replay) for line in markdown_table(view))]) + "\n"
+
+
+def as_json(replay: Replay) -> str:
+    return replay.model_dump_json(indent=2) + "\n"

@@ -1,0 +1,250 @@
+"""Many searches of many methods on recorded trials, and what they say of each method.
+
+Two kinds of seeds: of training (recorded, few) and of the search (free, many). An interval goes over training seeds:
+five hundred replays of three recordings are three repeats.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import UserError
+from harness.methods.base import SearchMethod
+from harness.records import UnitPlan
+from harness.replaying.recorded import Recorded
+from harness.running.ledger import Event
+from harness.running.replay import Recording, ReplayedUnit, unused_experiment
+from harness.running.search import plan_of
+from harness.running.store import UnitFolder
+from harness.spaces import Frozen
+from harness.statistics import Interval, mean_interval
+
+
+class Spread(Frozen):
+    """A number over all searches of a method. The interval is of the mean over training seeds."""
+
+    mean: Interval
+    low: float  # the tenth of the searches lies below
+    median: float
+    high: float  # and a tenth above
+    between_training_seeds: float  # standard deviation of the seeds' means
+    between_search_seeds: float  # root of the mean variance within a training seed
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Spread":
+        """`values` has a row for each training seed and a column for each search seed."""
+        means = values.mean(axis=1)
+        low, median, high = (float(each) for each in np.quantile(values, (0.1, 0.5, 0.9)))
+        return cls(
+            mean=mean_interval(means.tolist()),
+            low=low,
+            median=median,
+            high=high,
+            between_training_seeds=float(means.std(ddof=1)) if len(means) > 1 else 0.0,
+            between_search_seeds=float(np.sqrt(values.var(axis=1, ddof=1).mean())) if values.shape[1] > 1 else 0.0,
+        )
+
+
+class OnDevices(Frozen):
+    """A method's searches on so many devices at once."""
+
+    devices: int
+    device_seconds: Spread
+    tflop: Spread
+    epochs: Spread
+    wall_seconds: Spread
+    trials: Spread
+    regret: Spread  # log-likelihood of the best recorded depth − that of the depth that was chosen
+    depths: dict[int, int]  # chosen depth → searches
+
+
+class MethodReplay(Frozen):
+    method: str
+    colour: str | None
+    trained: bool  # a one-shot method, as it ran: it cannot be replayed
+    on: tuple[OnDevices, ...]  # in the order asked for
+
+
+class Replay(Frozen):
+    """What replays on recorded trials say of methods."""
+
+    space: str
+    seeds: tuple[int, ...]  # of training
+    search_seeds: int
+    devices: tuple[int, ...]
+    regret_on: str  # the set that regret is measured on: test, or validation
+    methods: tuple[MethodReplay, ...]
+
+
+_NUMBERS = ("device_seconds", "tflop", "epochs", "wall_seconds", "trials", "regret")
+
+
+def replay_searches(
+    recorded: Recorded,
+    methods: Mapping[str, SearchMethod],
+    search_seeds: int,
+    devices: Sequence[int],
+    done: Callable[[], None] = lambda: None,
+) -> Replay:
+    """Every method on every training seed with search seeds 0 … n − 1; `done` is called after each search."""
+    recorded.check()
+    for row, method in methods.items():
+        if method.learns_depth:
+            raise UserError(
+                f"method {row} trains a network of its own, which is in no recording: it cannot be replayed; where it "
+                "ran, it stands beside the replays anyway"
+            )
+    worths = {seed: recorded.worth(seed) for seed in recorded.seeds}
+    on_test = all(where == "test" for _, where in worths.values())
+    regrets = {seed: _regrets(worth) for seed, (worth, _) in worths.items()}
+    with _replayer(recorded) as search:
+        replays = tuple(
+            MethodReplay(
+                method=row,
+                colour=method.facts().colour,
+                trained=False,
+                on=tuple(
+                    _on_devices(row, method, recorded, search, search_seeds, each, regrets, done) for each in devices
+                ),
+            )
+            for row, method in methods.items()
+        )
+    return Replay(
+        space=recorded.space.name,
+        seeds=tuple(recorded.seeds),
+        search_seeds=search_seeds,
+        devices=tuple(devices),
+        regret_on="test" if on_test else "validation",
+        methods=(*_one_shots(recorded, devices, regrets), *replays),
+    )
+
+
+def _regrets(worth: Mapping[int, float]) -> dict[int, float]:
+    best = max(worth.values())
+    return {depth: best - value for depth, value in worth.items()}
+
+
+Search = Callable[[str, SearchMethod, int, int, int, Mapping[int, Recording]], ReplayedUnit]
+
+
+def _on_devices(
+    row: str,
+    method: SearchMethod,
+    recorded: Recorded,
+    search: Search,
+    search_seeds: int,
+    devices: int,
+    regrets: Mapping[int, Mapping[int, float]],
+    done: Callable[[], None],
+) -> OnDevices:
+    seeds = recorded.seeds
+    values = np.zeros((len(_NUMBERS), len(seeds), search_seeds))
+    depths: dict[int, int] = {}
+    for at, seed in enumerate(seeds):
+        recordings = recorded.of_seed(seed)
+        for search_seed in range(search_seeds):
+            unit = search(row, method, seed, search_seed, devices, recordings)
+            assert unit.choice is not None
+            logs, d_opt = unit.search_logs(), unit.choice.d_opt
+            costs = [log.cost(unit.plan.devices) for log in logs]
+            began = min(log.attempts[0].started_at for log in logs)
+            values[:, at, search_seed] = (
+                sum(cost.device_seconds for cost in costs),
+                sum(cost.tflop for cost in costs),
+                sum(cost.epochs for cost in costs),
+                max(log.ended_at for log in logs) - began,
+                len(logs),
+                regrets[seed][d_opt],
+            )
+            depths[d_opt] = depths.get(d_opt, 0) + 1
+            done()
+    numbers: dict[str, Any] = {name: Spread.of(each) for name, each in zip(_NUMBERS, values, strict=True)}
+    return OnDevices(devices=devices, depths=dict(sorted(depths.items())), **numbers)
+
+
+def _one_shots(
+    recorded: Recorded, devices: Sequence[int], regrets: Mapping[int, Mapping[int, float]]
+) -> Iterator[MethodReplay]:
+    """Beside the replays, where they ran on every seed. One network uses one device, however many there are."""
+    for method in dict.fromkeys(each.method for each in recorded.one_shots):
+        runs = sorted((each for each in recorded.one_shots if each.method == method), key=lambda each: each.seed)
+        if [each.seed for each in runs] != recorded.seeds:
+            continue
+        per_seed = [
+            (
+                each.device_seconds,
+                each.tflop,
+                each.epochs,
+                each.wall_seconds,
+                1,
+                regrets[each.seed].get(each.d_opt, float("nan")),
+            )
+            for each in runs
+        ]
+        if not np.isfinite(per_seed).all():
+            continue  # it chose a depth that no search over depths may train
+        numbers: dict[str, Any] = {
+            name: Spread.of(column[:, None]) for name, column in zip(_NUMBERS, np.array(per_seed).T, strict=True)
+        }
+        chosen = [each.d_opt for each in runs]
+        depths = {depth: chosen.count(depth) for depth in sorted(set(chosen))}
+        on = tuple(OnDevices(devices=each, depths=depths, **numbers) for each in devices)
+        yield MethodReplay(method=method, colour=runs[0].colour, trained=True, on=on)
+
+
+@contextmanager
+def _replayer(recorded: Recorded) -> Iterator[Search]:
+    """A function that replays one search and leaves nothing behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = unused_experiment(folder)
+
+        def search(
+            row: str,
+            method: SearchMethod,
+            seed: int,
+            search_seed: int,
+            devices: int,
+            recordings: Mapping[int, Recording],
+        ) -> ReplayedUnit:
+            search_plan = plan_of(row, method, recorded.space, search_seed)
+            plan = UnitPlan(
+                space=recorded.space,
+                method=row,
+                options={},
+                seed=seed,
+                trials=search_plan.n_trials,
+                cpus_per_trial=recorded.cpus_per_trial,
+                gpus_per_trial=recorded.gpus_per_trial,
+                concurrency=devices,
+                refit=False,
+                facts=method.facts(),
+                replayed=True,
+            )
+            folder = _Unwritten(Path(), recorded.space.name, row, seed)
+            unit = ReplayedUnit(plan, method, search_plan, folder)
+            unit.prepare(experiment)
+            unit.replay(recordings.values())
+            return unit
+
+        yield search
+
+
+class _Unwritten(UnitFolder):
+    """The folder of a unit that leaves nothing behind."""
+
+    def append(self, event: Event) -> None:
+        pass
+
+    def events(self) -> Iterator[Event]:
+        return iter(())
+
+    def begin(self) -> str:
+        return self._name
+
+    @contextmanager
+    def all_at_once(self) -> Iterator[None]:
+        yield

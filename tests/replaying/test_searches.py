@@ -1,0 +1,236 @@
+"""Many searches on recorded trials: numbers worked out by hand, the same as single replays, and what is refused."""
+
+import gc
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness
+from harness.cli import main
+from harness.errors import UserError
+from harness.methods import parse_methods
+from harness.records import Measures
+from harness.replaying.recorded import Recorded, recorded_in
+from harness.replaying.render import as_json, as_markdown
+from harness.replaying.searches import Replay, Spread, replay_searches
+from harness.running.rehearsal import rehearse
+from harness.running.runner import RunOptions, make_units
+from harness.spaces import SearchSpace
+from tests.rehearsed import run, small_space
+
+SPACE = small_space(depth={"max": 4}, budget={"trials": 3, "early_stopping_trials": 5})
+SEEDS = (0, 1)
+
+
+def record(out: Path, space: SearchSpace = SPACE, methods: str = "ldn,grid", **rehearsal: Any) -> Recorded:
+    """A results folder of made-up trials, and what it holds."""
+    units = make_units([space], parse_methods(methods), SEEDS, RunOptions(out=out))
+    for unit in units:
+        unit.folder.claim(unit.plan, fresh=False)
+    rehearse(units, **rehearsal)
+    return recorded_in(out, space.name)
+
+
+def numbers(replay: Replay, method: str, devices: int = 1) -> Any:
+    [found] = [each for each in replay.methods if each.method == method]
+    return next(on for on in found.on if on.devices == devices)
+
+
+def test_a_replay_of_grid_is_grid(tmp_path: Path) -> None:
+    """Five trials of fifty epochs, a second each; depth 4 is the best of made-up trials."""
+    replay = replay_searches(record(tmp_path), parse_methods("grid"), 3, [1, 2, 8])
+    grid = numbers(replay, "grid")
+    assert grid.device_seconds.mean.mean == grid.wall_seconds.mean.mean == 250
+    assert (grid.trials.mean.mean, grid.epochs.mean.mean, grid.depths) == (5, 250, {4: 6})
+    assert grid.regret.mean.mean == grid.device_seconds.between_search_seeds == 0
+    assert [numbers(replay, "grid", devices).wall_seconds.mean.mean for devices in (2, 8)] == [150, 50]
+    assert (replay.seeds, replay.search_seeds, replay.regret_on) == ((0, 1), 3, "validation")
+
+
+def test_many_searches_are_the_single_ones(tmp_path: Path) -> None:
+    """With the search seed of a run, a replay costs and chooses what the run did."""
+    recorded = record(tmp_path / "recorded")
+    for method in ("asha", "optuna_tpe", "random_search"):
+        replay = replay_searches(recorded.with_seeds([0]), parse_methods(method), 1, [1])
+        live = run(tmp_path / "live", method, SPACE, concurrency=1).result
+        assert live is not None
+        once = numbers(replay, method)
+        assert once.depths == {live.d_opt: 1} and once.trials.mean.mean == live.trials
+        assert once.epochs.mean.mean == live.cost.epochs
+        assert once.device_seconds.mean.mean == pytest.approx(live.cost.device_seconds)
+
+
+def test_rows_users_files_and_repeats(tmp_path: Path) -> None:
+    recorded = record(tmp_path)
+    methods = parse_methods("asha:grace_epochs=10,asha:grace_epochs=40")
+    first, second = (replay_searches(recorded, methods, 4, [1, 4]) for _ in range(2))
+    assert first == second
+    early, late = (numbers(first, row) for row in methods)
+    assert early.device_seconds.mean.mean < late.device_seconds.mean.mean
+    assert sum(early.depths.values()) == len(SEEDS) * 4
+
+
+def test_one_shots_stand_beside_the_replays_as_they_ran(tmp_path: Path) -> None:
+    recorded = record(tmp_path)
+    assert [each.method for each in recorded.one_shots] == ["ldn", "ldn"]
+    replay = replay_searches(recorded, parse_methods("grid"), 1, [1, 8])
+    ldn = replay.methods[0]
+    assert (ldn.method, ldn.trained, ldn.on[0].depths) == ("ldn", True, {0: 2})  # made-up posteriors are flat
+    assert [on.wall_seconds.mean.mean for on in ldn.on] == [50, 50]
+    worth = recorded.worth(0)[0]
+    assert ldn.on[0].regret.mean.mean == pytest.approx(worth[4] - worth[0])
+    with pytest.raises(UserError, match="method ldn trains a network of its own, which is in no recording"):
+        replay_searches(recorded, parse_methods("ldn"), 1, [1])
+
+
+def test_a_depth_that_no_search_may_train_has_no_regret(tmp_path: Path) -> None:
+    recorded = record(tmp_path, small_space(depth={"min": 2, "max": 4}))
+    assert recorded.one_shots[0].d_opt == 0
+    assert [each.method for each in replay_searches(recorded, parse_methods("grid"), 1, [1]).methods] == ["grid"]
+
+
+def test_regret_is_read_off_the_test_set_where_every_depth_was_evaluated_there(tmp_path: Path) -> None:
+    recorded = record(tmp_path)
+    values = {0: -3.0, 1: -0.5, 2: -1.0, 3: -1.5, 4: -2.0}
+    tests = {
+        f"{seed}/{depth}": Measures(accuracy=0.5, log_likelihood=value, ece=0.1, brier=0.1)
+        for seed in SEEDS
+        for depth, value in values.items()
+    }
+    on_test = replay_searches(recorded.model_copy(update={"tests": tests}), parse_methods("grid"), 1, [1])
+    assert on_test.regret_on == "test"
+    assert numbers(on_test, "grid").regret.mean.mean == pytest.approx(1.5)  # it chose 4 by validation; 1 is best
+
+
+def test_both_parts_of_the_variance_by_hand() -> None:
+    spread = Spread.of(np.array([[1.0, 3.0], [5.0, 7.0]]))
+    assert spread.mean.mean == 4 and spread.mean.n == 2  # two training seeds, whatever the number of searches
+    assert spread.between_training_seeds == pytest.approx(np.std([2.0, 6.0], ddof=1))
+    assert spread.between_search_seeds == pytest.approx(np.sqrt(2.0))
+    assert (spread.median, spread.low, spread.high) == pytest.approx((4.0, 1.6, 6.4))
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_curve_is_refused_by_its_name(tmp_path: Path) -> None:
+    recorded = record(tmp_path)
+    without = [each for each in recorded.recordings if (each.seed, each.depth) != (1, 3)]
+    broken = recorded.model_copy(update={"recordings": tuple(without)})
+    with pytest.raises(UserError, match="seed 1 of small has no recording of depth 3, and what was not trained is not"):
+        replay_searches(broken, parse_methods("grid"), 1, [1])
+    assert replay_searches(broken.with_seeds([0]), parse_methods("grid"), 1, [1]).seeds == (0,)
+    with pytest.raises(UserError, match="seed 7 has no recordings of small; recorded are seeds 0, 1"):
+        recorded.with_seeds([7])
+
+
+def test_recordings_of_another_schedule_are_refused(tmp_path: Path) -> None:
+    recorded = record(tmp_path)
+    other = SPACE.model_copy(update={"training": SPACE.training.model_copy(update={"lr": 0.5})})
+    with pytest.raises(UserError, match="depth 0, seed 0, was made with other settings than small has"):
+        replay_searches(recorded.model_copy(update={"space": other}), parse_methods("grid"), 1, [1])
+
+
+def test_replayed_units_are_no_recordings(tmp_path: Path) -> None:
+    """Only what was trained is: a replay of a replay would be a copy of a copy."""
+    units = make_units([SPACE], parse_methods("random_search"), [0], RunOptions(out=tmp_path, replay=True))
+    for unit in units:
+        unit.folder.claim(unit.plan, fresh=False)
+    rehearse(units)
+    assert {each.unit for each in recorded_in(tmp_path, "small").recordings} == {units[0].storage_key}
+
+
+PAUSES = """
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import BasicVariantGenerator
+from ray import tune
+from harness.methods.base import SearchMethod, SearchPlan
+
+class Pausing(FIFOScheduler):
+    def on_trial_result(self, tune_controller, trial, result):
+        return self.PAUSE
+
+class Pauses(SearchMethod):
+    def plan(self, space, budget, seed):
+        return SearchPlan({"depth": tune.grid_search([1, 2])}, BasicVariantGenerator(random_state=seed), Pausing())
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--devices", "0"], "devices are different whole numbers of at least 1, as 1,2,8; got '0'"),
+        (["--devices", "2,2"], "devices are different whole numbers"),
+        (["--devices", "many"], "devices are different whole numbers"),
+        (["--search-seeds", "0"], "search_seeds must be a whole number, at least 1; got 0"),
+        (["--seeds", "9"], "seed 9 has no recordings of small; recorded are seeds 0, 1"),
+        (["--methods", "gird"], "unknown method 'gird' (did you mean 'grid'?)"),
+        (["--methods", "ldn"], "method ldn trains a network of its own"),
+        (["--methods", "pauses.py"], "method pauses answers PAUSE to a report"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    tmp_path: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "results")
+    (tmp_path / "pauses.py").write_text(PAUSES)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as exit_:
+        main(["replay", "small", *options])
+    printed = capsys.readouterr()
+    assert exit_.value.code == 2 and printed.out == ""
+    assert printed.err.startswith("error: ") and said in printed.err and printed.err.count("\n") == 1
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in str(path)] == before
+
+
+def test_without_results_it_says_how_to_make_some(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no results of 'small'"):
+        harness.replay("small", out=tmp_path)
+    run(tmp_path, "ldn", SPACE)
+    with pytest.raises(UserError, match="a replay needs a finished search over fixed depths that was trained"):
+        harness.replay("small", out=tmp_path)
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def test_command_line_and_python_show_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path)
+    replay = harness.replay("small", "asha,random_search", search_seeds=2, devices=(1, 2), out=tmp_path)
+    asked = ["--methods", "asha,random_search", "--search-seeds", "2", "--devices", "1,2", "--out", str(tmp_path)]
+    for form, expected in (("json", as_json(replay)), ("md", as_markdown(replay))):
+        with pytest.raises(SystemExit) as exit_:
+            main(["replay", "small", *asked, "--format", form])
+        assert exit_.value.code == 0 and capsys.readouterr().out == expected
+    assert Replay.model_validate_json(as_json(replay)) == replay
+    assert "| random\\_search | no |" in as_markdown(replay) and "| ldn | yes |" in as_markdown(replay)
+    assert [row["method"] for row in json.loads(as_json(replay))["methods"]] == ["ldn", "asha", "random_search"]
+
+
+def test_all_are_the_searches_over_fixed_depths(tmp_path: Path) -> None:
+    record(tmp_path)
+    replay = harness.replay("small", search_seeds=1, out=tmp_path)
+    expected = [row for row, method in parse_methods("all").items() if not method.learns_depth]
+    assert [each.method for each in replay.methods if not each.trained] == expected
+
+
+def test_memory_does_not_grow_with_the_number_of_searches(tmp_path: Path) -> None:
+    recorded, methods = record(tmp_path).with_seeds([0]), parse_methods("asha")
+    kept: list[int] = []
+
+    def held(searches: int) -> int:
+        gc.collect()
+        tracemalloc.start()
+        replay_searches(recorded, methods, searches, [1])
+        gc.collect()
+        kept.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        return kept[-1]
+
+    held(5)  # what is loaded once
+    assert held(65) - held(5) < 60 * 2000  # one unit with its logs and its search would be a hundred times that
