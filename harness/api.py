@@ -16,25 +16,28 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
-from harness.records import Unit
+from harness.records import Looks, Unit
 from harness.running.inputs import (
     Methods,
     Seeds,
     Settings,
     check_numbers,
     devices_of,
+    looks_of,
     methods_of,
     options_of,
     seeds_of,
     space_of,
 )
 from harness.spaces import SearchSpace, known_spaces
+from harness.text.files import checked_path
 from harness.text.shown import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from harness.comparing import Comparison
+    from harness.replaying.recorded import Recorded
     from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
     from harness.running.runner import RunOptions
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
-__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "replay", "report", "run"]
+__all__ = ["Results", "UserError", "compare", "export", "load_results", "load_space", "replay", "report", "run"]
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
 Folder = Path | str
@@ -68,6 +71,7 @@ class Results:
     units: tuple[Unit, ...]  # method × seed, unfinished ones included
     reference: str | None = None  # that the others are compared with; None: the first one that learns its depth
     problems: tuple[str, ...] = ()  # a sentence for every unit that could not be read
+    looks: Looks = field(default_factory=Looks)  # at how many seeds verdicts are looked at
     failures: Mapping[str, str] = field(default_factory=dict)  # of the run that gave these results: unit → why
     unfinished: tuple[str, ...] = ()  # units that it left without a result: cost limit, or interrupted
     interrupted: bool = False
@@ -83,7 +87,7 @@ class Results:
         """Cost and quality of the methods, paired by seed, with intervals and verdicts."""
         from harness.comparing import compare
 
-        return compare(self.units, self.reference, problems=self.problems)
+        return compare(self.units, self.reference, problems=self.problems, looks=self.looks)
 
     def against(self, reference: str | None) -> "Results":
         """The same results, compared with another reference."""
@@ -181,13 +185,18 @@ def load_results(space: Space, out: Folder = DEFAULT_OUT, reference: str | None 
 
 def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit] = ()) -> Results:
     """`known` units need not be read again."""
-    from harness.running.store import read_units
+    from harness.running.store import read_looks, read_units
 
-    name, folder = name_of(space), Path(out)
+    name, folder = name_of(space), checked_path(out, "out")
     units, problems = read_units(folder, name, known)
     if not units:
         raise UserError(_no_results(space, folder) + (f" ({'; '.join(problems)})" if problems else ""))
-    return Results(name, folder, tuple(units), reference, tuple(problems))
+    return Results(name, folder, tuple(units), reference, tuple(problems), read_looks(folder, name))
+
+
+def _finished_seeds(out: Path, space: str) -> set[str]:
+    folders = [path.parent.name for path in (out / space).glob("*/seed-*/result.json")]
+    return {name for name in folders if ".moved-" not in name}
 
 
 def methods_in(folder: Path) -> list[str]:
@@ -220,6 +229,7 @@ def name_of(space: Space) -> str:
     """A space goes by its name in the results, also when it is given as a file."""
     if isinstance(space, SearchSpace):
         return space.name
+    checked_path(space, "a search space")
     if not _is_file(space):
         return str(space)
     return load_space(space).name if Path(space).exists() else Path(space).stem
@@ -279,6 +289,8 @@ def run(
     max_failures: int = 2,
     refit: bool = False,
     replay: bool = False,
+    until_verdict: bool = False,
+    looks: Seeds | None = None,
     fresh: bool = False,
     address: str | None = None,
     storage: str | None = None,
@@ -295,6 +307,7 @@ def run(
     seeds: range(3), [0, 1], "0-19" or one seed; each is a repeat of all methods.
     set: settings of the space to replace, as {"training.lr": 0.05} or ["training.lr=0.05"].
     trials, epochs: budget of each search and cap of each trial, instead of the space's.
+    until_verdict: takes the seeds in steps and stops when every verdict is decided; `looks` are the steps.
     progress: None shows a live table in a notebook, True in a terminal too, False none.
     """
     planned = plan_run(
@@ -306,6 +319,8 @@ def run(
         trials=trials,
         epochs=epochs,
         tracking_uri=tracking_uri,
+        until_verdict=until_verdict,
+        looks=looks,
         out=out,
         concurrency=concurrency,
         workers=workers,
@@ -354,6 +369,7 @@ class PlannedRun:
 
     def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
+        from harness.running.store import note_looks
         from harness.tracking.tracked_run import run_tracked
 
         told: list[str] = []
@@ -362,15 +378,30 @@ class PlannedRun:
             told.append(warning)
             warn(warning)
 
-        outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, keep)
-        return replace(
-            _load(self.space, self.options.out, None, outcome.units),
-            failures=outcome.failures,
-            unfinished=outcome.unfinished,
-            interrupted=outcome.interrupted,
-            tracked=tracked,
-            warnings=tuple(told),
-        )
+        options = self.options
+        seeds = list(dict.fromkeys(unit.plan.seed for unit in self.units))
+        before = 0 if options.fresh else len(_finished_seeds(options.out, self.space.name))
+        for look in options.looks or (len(seeds),):
+            units = [unit for unit in self.units if unit.plan.seed in seeds[:look]]
+            outcome, tracked = run_tracked(units, options, self.tracked_to, show, keep)
+            options = replace(options, fresh=False)  # the next look builds on this one
+            results = replace(
+                _load(self.space, options.out, None, outcome.units),
+                failures=outcome.failures,
+                unfinished=outcome.unfinished,
+                interrupted=outcome.interrupted,
+                tracked=tracked,
+                warnings=tuple(told),
+            )
+            if outcome.interrupted or outcome.failures or outcome.unfinished or not results.finished:
+                return results
+            seen = [unit for unit in results.units if unit.plan.seed in seeds[:look]]  # a run before may have gone on
+            if options.looks and replace(results, units=tuple(seen)).comparison.is_decided:
+                return results
+        if not options.looks:
+            seen_at = len(_finished_seeds(options.out, self.space.name))
+            results = replace(results, looks=note_looks(options.out, self.space.name, before, seen_at))
+        return results
 
 
 def plan_run(
@@ -383,11 +414,14 @@ def plan_run(
     trials: int | None = None,
     epochs: int | None = None,
     tracking_uri: str | None = None,
+    until_verdict: bool = False,
+    looks: Seeds | None = None,
     **options: Any,
 ) -> PlannedRun:
     """Checks what is asked for; `options` are those of RunOptions."""
     wanted = space_of(space, set, trials, epochs)
     seed_list = seeds_of(seeds)
+    options["looks"] = looks_of(looks, until_verdict, seed_list)
     _import_ray_quietly()
     loaded = methods_of(methods)
     run_options = options_of(**options)
@@ -412,8 +446,9 @@ def replay(
     out: Folder = DEFAULT_OUT,
     progress: bool = False,
 ) -> "Replay":
-    """Many searches on the trials that a results folder holds: nothing is trained, no Ray is started.
+    """Many searches on the trials that a results folder, or a table, holds: nothing is trained, no Ray is started.
 
+    space: its name, or the path of a table that `harness export` wrote.
     methods: "all" for every search over fixed depths, or a list as in `run`; one method may stand there several times
         with other options.
     search_seeds: each method searches on each training seed with so many seeds of its own.
@@ -423,23 +458,41 @@ def replay(
     """
     check_numbers({"search_seeds": search_seeds})
     numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
-    name, folder = name_of(space), Path(out)
-    if not methods_in(folder / name):
-        raise UserError(_no_results(space, folder))
-    _import_ray_quietly()
+    recorded = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
         loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
-    from harness.replaying.recorded import recorded_in
     from harness.replaying.searches import replay_searches
     from harness.terminal.search_bar import search_bar
 
-    recorded = recorded_in(folder, name)
     if wanted is not None:
         recorded = recorded.with_seeds(wanted)
     total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
     with search_bar(total, progress) as done:
         return replay_searches(recorded, loaded, search_seeds, numbers, done)
+
+
+def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:
+    """Writes the recordings of a space into one file that `replay` takes on any machine; returns where it is."""
+    recorded = _recorded(space, Path(out))
+    from harness.replaying.tables import write_table
+
+    write_table(Path(table), recorded)
+    return Path(table)
+
+
+def _recorded(space: Space, out: Path) -> "Recorded":
+    """Of a table, or of the results of a space."""
+    _import_ray_quietly()
+    from harness.replaying.recorded import recorded_in
+    from harness.replaying.tables import ENDING, read_table
+
+    if str(space).endswith(ENDING) and not isinstance(space, SearchSpace):
+        return read_table(Path(space))
+    name = name_of(space)
+    if not methods_in(out / name):
+        raise UserError(_no_results(space, out))
+    return recorded_in(out, name)
 
 
 # --- MLflow -------------------------------------------------------------------------------------------------------

@@ -17,15 +17,18 @@ from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
 from harness.comparing.yardsticks import depth_check, floor, resolution
 from harness.errors import UserError, nearest
-from harness.records import Unit
+from harness.records import Looks, Unit
 from harness.spaces import Margins
 
 __all__ = ["Comparison", "compare"]
 
+NO_LOOKS = Looks()  # but this one
 NOT_DETERMINING = frozenset({"description", "margins"})  # a plan's hash leaves them out too
 
 
-def compare(units: Sequence[Unit], reference: str | None = None, problems: Sequence[str] = ()) -> Comparison:
+def compare(
+    units: Sequence[Unit], reference: str | None = None, problems: Sequence[str] = (), looks: Looks = NO_LOOKS
+) -> Comparison:
     """Takes all units of one space; unfinished ones are named and left out, `problems` of reading become notes.
 
     Without a reference it is the first method that learns its depth, else the first method.
@@ -48,11 +51,11 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
     margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference)
+    search = build_stage("search", by_method, reference, looks.all)
     doubts = contamination(by_method, search.pairs)
     cost = leading_cost(doubts)
-    search = with_verdicts(search, reference, cost, margins)
-    refit = build_stage("search + refit", by_method, reference) if refitted else None
+    search = with_verdicts(search, reference, cost, margins, looks.all)
+    refit = build_stage("search + refit", by_method, reference, looks.all) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
@@ -73,11 +76,12 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
         unordered=tuple(method for method, group in by_method.items() if not group[0].facts.ordered),
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
+        looks=looks,
         missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
         headline=headline(reference, search.pairs, cost, exhaustive),
         sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
         search=search,
-        refit=with_verdicts(refit, reference, cost, margins) if refit else None,
+        refit=with_verdicts(refit, reference, cost, margins, looks.all) if refit else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
@@ -86,7 +90,7 @@ def compare(units: Sequence[Unit], reference: str | None = None, problems: Seque
         resolution=sharpness,
         contamination=doubts,
         fairness=fairness,
-        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness)),
+        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness, looks)),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
-from harness.records import Unit
+from harness.records import Looks, Unit
 
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
@@ -16,8 +16,10 @@ def notes(
     contamination: Contamination,
     floor: Floor | None,
     resolution: Resolution | None,
+    looks: Looks,
 ) -> tuple[str, ...]:
-    found = [*_on_the_space(floor, resolution), *_on_replays(by_method), *_on_contamination(contamination)]
+    found = [*_on_the_space(floor, resolution), *_on_looks(looks)]
+    found += [*_on_replays(by_method), *_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
@@ -36,6 +38,16 @@ def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterato
             yield f"The linear model's solver stopped at its limit of iterations on {_seeds(floor.not_converged)}."
     if resolution and not resolution.enough:
         yield f"{resolution.sentence[0].upper()}{resolution.sentence[1:]}"
+
+
+def _on_looks(looks: Looks) -> Iterator[str]:
+    if len(looks.all) > 1:
+        why = "declared before the first" if not looks.taken else "some of them added after a verdict had been seen"
+        at = ", ".join(map(str, looks.all[:-1]))
+        yield (
+            f"The verdicts are looked at {len(looks.all)} times, at {at} and {looks.all[-1]} seeds, {why}; intervals "
+            "and words are those of one look among so many, so that all looks together are wrong in 5 % of cases."
+        )
 
 
 def _on_replays(by_method: ByMethod) -> Iterator[str]:

@@ -9,7 +9,16 @@ from harness.comparing.values import MethodRow, Pair, Stage
 from harness.measures import COMPARED, COSTS, QUALITIES, TFLOP, Measure, Outcome, judged
 from harness.records import SearchResult
 from harness.spaces import Margins
-from harness.statistics import Question, Verdict, difference_interval, judge, log_ratios, mean_interval, ratio_interval
+from harness.statistics import (
+    Question,
+    Verdict,
+    difference_interval,
+    judge,
+    level_of_look,
+    log_ratios,
+    mean_interval,
+    ratio_interval,
+)
 
 StageName = Literal["search", "search + refit"]
 OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
@@ -19,7 +28,7 @@ OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
 Reader = Callable[[Finished], dict[str, float]]
 
 
-def build_stage(name: StageName, by_method: ByMethod, reference: str) -> Stage:
+def build_stage(name: StageName, by_method: ByMethod, reference: str, looks: tuple[int, ...]) -> Stage:
     """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them."""
 
     def read(unit: Finished) -> dict[str, float]:
@@ -29,7 +38,8 @@ def build_stage(name: StageName, by_method: ByMethod, reference: str) -> Stage:
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
     others = [method for method in by_method if method != reference] if reference in by_method else []
-    pairs = (_pair(by_method[reference], by_method[other], read) for other in others)
+    level = level_of_look(looks)
+    pairs = (_pair(by_method[reference], by_method[other], read, level) for other in others)
     return Stage(name=name, rows=rows, pairs=tuple(pair for pair in pairs if pair is not None))
 
 
@@ -50,7 +60,7 @@ def paired(reference: Sequence[Finished], baseline: Sequence[Finished]) -> list[
     return [(unit, others[unit.seed]) for unit in reference if unit.seed in others]
 
 
-def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins) -> Stage:
+def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins, looks: tuple[int, ...]) -> Stage:
     """The stage judged: all its verdicts, on the cost and on every quality with a margin, are one family."""
     rows = {row.method: row for row in stage.rows}
     asked: dict[tuple[str, str], Question] = {}
@@ -66,7 +76,7 @@ def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins)
             gains = zip(ours[measure.key], theirs[measure.key], strict=True)
             asked[pair.baseline, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
     verdicts: dict[str, dict[str, Verdict]] = {pair.baseline: {} for pair in stage.pairs}
-    for (baseline, key), verdict in zip(asked, judge(list(asked.values())), strict=True):
+    for (baseline, key), verdict in zip(asked, judge(list(asked.values()), looks), strict=True):
         verdicts[baseline][key] = verdict
     pairs = [pair.model_copy(update={"verdicts": verdicts[pair.baseline]}) for pair in stage.pairs]
     return stage.model_copy(update={"pairs": tuple(pairs)})
@@ -77,7 +87,7 @@ def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
     return {key: [values[place] for place in places] for key, values in row.per_seed.items()}
 
 
-def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Reader) -> Pair | None:
+def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Reader, level: float) -> Pair | None:
     pairs = paired(reference, baseline)
     if not pairs:
         return None
@@ -94,13 +104,14 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Rea
     return Pair(
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
+        confidence=1 - level,
         cost_ratios={
-            measure.key: ratio_interval(column(theirs, measure.key), column(ours, measure.key))
+            measure.key: ratio_interval(column(theirs, measure.key), column(ours, measure.key), level)
             for measure in COSTS
             if all(values[measure.key] > 0 for values in (*ours, *theirs))
         },
         differences={
-            measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key))
+            measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key), level)
             for measure in QUALITIES
         },
         verdicts={},

@@ -52,7 +52,7 @@ def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
 def ratio_table(stage: Stage, reference: str) -> TableView:
     return TableView(
         title=f"Cost of each search ÷ {reference}'s, {stage.name}",
-        caption="Geometric mean of ratios paired by seed, with the 95 % t interval; above 1 where "
+        caption=f"Geometric mean of ratios paired by seed, with the {confidence(stage)} t interval; above 1 where "
         f"{reference} is cheaper.",
         columns=("baseline", "n", *(measure.title for measure in COSTS)),
         rows=tuple(
@@ -67,6 +67,11 @@ def ratio_table(stage: Stage, reference: str) -> TableView:
             for pair in stage.pairs
         ),
     )
+
+
+def confidence(stage: Stage) -> str:
+    """Of the intervals of its pairs: `95 %`, or more where the verdicts are looked at several times."""
+    return f"{100 * stage.pairs[0].confidence:.3g} %"
 
 
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
@@ -108,8 +113,8 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
     return TableView(
         title=f"{reference} minus each baseline, {stage.name}",
-        caption="Paired by seed, with 95 % t intervals. The words hold for all verdicts together: the chance that any "
-        "is wrong is 5 % (Holm)." + (f" {listed(lower)}: negative is good." if lower else ""),
+        caption=f"Paired by seed, with {confidence(stage)} t intervals. The words hold for all verdicts together: the "
+        "chance that any is wrong is 5 % (Holm)." + (f" {listed(lower)}: negative is good." if lower else ""),
         columns=("baseline", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )

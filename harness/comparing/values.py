@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from harness.records import Looks
 from harness.spaces import Frozen, Margins
 from harness.statistics import Interval, Verdict
 
@@ -20,6 +21,7 @@ class Pair(Frozen):
 
     baseline: str
     seeds: tuple[int, ...]
+    confidence: float  # of these intervals: 0.95, or more where the verdicts are looked at several times
     cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
     differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
     verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
@@ -150,6 +152,7 @@ class Comparison(Frozen):
     unordered: tuple[str, ...]  # methods whose order of trials means nothing: their curves are means over orders
     colours: dict[str, str]  # method → #rrggbb
     seeds: tuple[int, ...]
+    looks: Looks  # at how many seeds the verdicts are looked at; each interval of a pair is one of that many
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
     headline: str
     sentences: tuple[str, ...]  # one per baseline
@@ -165,3 +168,9 @@ class Comparison(Frozen):
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more seeds would change no verdict: those that are withheld need something else."""
+        verdicts = [pair.verdicts.values() for pair in self.search.pairs if not pair.unequal]
+        return bool(verdicts) and all(said and all(each.is_decided for each in said) for said in verdicts)

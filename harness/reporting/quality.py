@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.comparing.numbers import plain
+from harness.comparing.tables import confidence
 from harness.comparing.values import Comparison, MethodRow
 from harness.measures import ACCURACY, DEVICE_SECONDS, QUALITIES, Measure, judged
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
@@ -130,7 +131,8 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     return draw(
         "verdict",
         f"Does {comparison.reference} cost quality?",
-        f"Mean advantage of {comparison.reference} over each baseline with its 95 % t interval, paired by seed. "
+        f"Mean advantage of {comparison.reference} over each baseline with its {confidence(comparison.search)} t "
+        "interval, paired by seed. "
         "Right of the grey line it is better; between the grey and the dashed line it is worse, by less than the "
         "margin. Pale: withheld.",
         f"Verdicts of {comparison.reference}: {outcomes}.",

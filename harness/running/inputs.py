@@ -39,6 +39,7 @@ _AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max
 _MOST = 10**9  # of any of them: more than there is
 _MOST_SEEDS = 10_000
 LARGEST_SEED = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use
+DEFAULT_LOOKS = (5, 10, 20, 40)
 STORAGES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # that pyarrow writes to
 
 
@@ -98,6 +99,26 @@ def seeds_of(given: Seeds) -> list[int]:
         if count > 1:
             raise UserError(f"seed {seed} is given twice")
     return seeds
+
+
+def looks_of(given: Seeds | None, until_verdict: bool, seeds: Sequence[int]) -> tuple[int, ...]:
+    """At how many seeds verdicts are looked at: `5,10,20,40`, none beyond the seeds. Empty: only at the end."""
+    if until_verdict and len(seeds) < 2:
+        raise UserError(f"--until-verdict needs at least 2 seeds to choose from, as --seeds 0-39; got {len(seeds)}")
+    if given is None:
+        default = tuple(look for look in DEFAULT_LOOKS if look < len(seeds))
+        return (*default, len(seeds)) if until_verdict else ()
+    if not until_verdict:
+        raise UserError("looks are taken by --until-verdict, which was not given")
+    try:
+        looks = _parse_seeds(given) if isinstance(given, str) else _whole_numbers(given)
+    except (ValueError, TypeError):
+        looks = []
+    if not looks or looks != sorted(set(looks)) or looks[0] < 2:
+        raise UserError(f"looks are numbers of seeds, at least 2 and increasing, as 5,10,20; got {brief_repr(given)}")
+    if looks[-1] > len(seeds):
+        raise UserError(f"a look cannot be at more seeds than there are; got {looks[-1]} with {len(seeds)} seeds")
+    return tuple(looks)
 
 
 def _parse_seeds(text: str) -> list[int]:

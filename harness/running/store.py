@@ -1,5 +1,6 @@
 """The results folder: the truth on disk, from which everything else can be rebuilt.
 
+    results/<space>/looks.json     at how many seeds verdicts are looked at
     results/<space>/<method>/seed-<k>/
         plan.json      what was asked for, written before the first trial; its hash decides whether a run continues
         ledger.jsonl   every event of every trial, appended as it happens: what a run continues from after a crash
@@ -28,7 +29,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.records import VERSION, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.records import VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import Begun, Event, parse_event
 from harness.running.upgrade import upgraded_plan
 
@@ -299,6 +300,40 @@ def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[
         except (UserError, ValueError, OSError) as error:
             problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
     return sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)), problems
+
+
+def read_looks(out: Path, space: str) -> Looks:
+    path = out / space / "looks.json"
+    try:
+        return _parsed(path, path.read_text(encoding="utf-8"), Looks) if path.exists() else Looks()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {type(error).__name__}") from None
+
+
+def declare_looks(out: Path, space: str, declared: tuple[int, ...], fresh: bool = False, write: bool = True) -> None:
+    """Before the first seed, or the same as then: to choose when to look after looking makes the error rate a guess."""
+    before = read_looks(out, space)
+    if not declared or declared == before.declared:
+        return
+    if (before.declared or before.taken) and not fresh:
+        seen = "declared as" if before.declared else "taken at"
+        raise UserError(
+            f"looks are declared before the first seed; in {out / space} they were {seen} "
+            f"{', '.join(map(str, before.all))} seeds, and now {', '.join(map(str, declared))} are asked for; give the "
+            "same, another --out, or --fresh to start over"
+        )
+    if write:
+        write_atomically(out / space / "looks.json", Looks(declared=declared).model_dump_json() + "\n")
+
+
+def note_looks(out: Path, space: str, *numbers: int) -> Looks:
+    """Verdicts were seen at these numbers of seeds."""
+    before = read_looks(out, space)
+    news = {number for number in numbers if number > 1} - {*before.all}
+    after = before.model_copy(update={"taken": tuple(sorted({*before.taken, *news}))})
+    if news:
+        write_atomically(out / space / "looks.json", after.model_dump_json() + "\n")
+    return after
 
 
 def differences(before: UnitPlan, after: UnitPlan) -> list[str]:

@@ -32,6 +32,7 @@ def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
     result = json.loads((folder / "result.json").read_text())
     result = {key: value for key, value in result.items() if key not in TIMED}
     result["final"] = {key: value for key, value in result["final"].items() if key not in TIMED_FINAL}
+    result["final"]["floor"] = {**(result["final"]["floor"] or {}), "seconds": 0.0}
     if result["refit"]:
         del result["refit"]["cost"]
     trials = []

@@ -1,0 +1,132 @@
+"""Verdicts looked at more than once: looks declared before the first seed, kept for good, or counted when not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import api
+from harness.comparing import compare
+from harness.errors import UserError
+from harness.records import Looks
+from harness.running.inputs import looks_of
+from harness.running.runner import RunOutcome
+from harness.running.store import declare_looks, note_looks, read_looks
+from tests.comparing.test_from_disk import write
+from tests.synthetic import make_space, make_units
+
+
+@pytest.mark.parametrize(
+    ("given", "until_verdict", "seeds", "looks"),
+    [
+        (None, False, 12, ()),
+        (None, True, 12, (5, 10, 12)),
+        (None, True, 40, (5, 10, 20, 40)),
+        (None, True, 3, (3,)),
+        ("3,6", True, 8, (3, 6)),
+        ([2, 4], True, 4, (2, 4)),
+    ],
+)
+def test_looks_as_asked_for(given: Any, until_verdict: bool, seeds: int, looks: tuple[int, ...]) -> None:
+    assert looks_of(given, until_verdict, range(seeds)) == looks
+
+
+@pytest.mark.parametrize(
+    ("given", "until_verdict", "seeds", "sentence"),
+    [
+        ("10,5", True, 20, "looks are numbers of seeds, at least 2 and increasing"),
+        ("5,5", True, 20, "increasing"),
+        ("1,5", True, 20, "at least 2"),
+        ("five", True, 20, "got 'five'"),
+        ("5,30", True, 20, "a look cannot be at more seeds than there are; got 30 with 20 seeds"),
+        ("5", False, 20, "--until-verdict, which was not given"),
+        (None, True, 1, "needs at least 2 seeds to choose from"),
+    ],
+)
+def test_bad_looks_are_one_sentence(given: Any, until_verdict: bool, seeds: int, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        looks_of(given, until_verdict, range(seeds))
+
+
+def test_looks_are_declared_once(tmp_path: Path) -> None:
+    declare_looks(tmp_path, "s", (5, 10), write=False)
+    assert read_looks(tmp_path, "s") == Looks()
+    declare_looks(tmp_path, "s", (5, 10))
+    declare_looks(tmp_path, "s", (5, 10))
+    with pytest.raises(UserError, match=r"were declared as 5, 10 seeds, and now 5, 20 are asked for; give the same"):
+        declare_looks(tmp_path, "s", (5, 20))
+    declare_looks(tmp_path, "s", (5, 20), fresh=True)
+    assert read_looks(tmp_path, "s").all == (5, 20)
+
+
+def test_seeds_added_by_hand_are_looks_too(tmp_path: Path) -> None:
+    note_looks(tmp_path, "s", 0, 3)
+    assert note_looks(tmp_path, "s", 3, 10).all == (3, 10)
+    assert note_looks(tmp_path, "s", 10, 10).all == (3, 10)
+    with pytest.raises(UserError, match="they were taken at 3, 10 seeds"):
+        declare_looks(tmp_path, "s", (5, 20))
+
+
+def test_intervals_are_those_of_one_look_among_many() -> None:
+    units = make_units(("ldn", "grid"), range(6))
+    once, often = compare(units), compare(units, looks=Looks(declared=(3, 6)))
+    [first], [second] = once.search.pairs, often.search.pairs
+    assert first.confidence == 0.95 < second.confidence < 0.975
+    narrow, wide = first.differences["test_accuracy"], second.differences["test_accuracy"]
+    assert (wide.half_width or 0) > (narrow.half_width or 0)
+    assert any("looked at 2 times, at 3 and 6 seeds, declared before the first" in note for note in often.notes)
+
+
+# --- a run that looks -------------------------------------------------------------------------------------------------
+
+
+def made_up_run(out: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: Any) -> list[list[int]]:
+    """Units are not trained but made up; returns the seeds of every look that is taken."""
+    looks: list[list[int]] = []
+
+    def run(units: Any, options: Any, *args: Any) -> tuple[RunOutcome, bool]:
+        seeds = sorted({unit.plan.seed for unit in units})
+        looks.append(seeds)
+        made = make_units(("ldn", "grid"), seeds, **synthetic)
+        write(out, made)
+        for each in {unit.plan.space.name for unit in units}:
+            declare_looks(out, each, options.looks)
+        return RunOutcome(tuple(made), {}, (), False), True
+
+    monkeypatch.setattr("harness.tracking.tracked_run.run_tracked", run)
+    return looks
+
+
+def planned(out: Path, seeds: str, **more: Any) -> api.PlannedRun:
+    return api.plan_run(make_space(), "ldn,grid", seeds, out=out, **more)
+
+
+def test_a_run_whose_first_look_decides_stops_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = made_up_run(tmp_path, monkeypatch, ldn_accuracy=-0.1, ldn_log_likelihood=-0.5, spread=0.001)
+    results = planned(tmp_path, "0-19", until_verdict=True, looks="4,8,20").start()
+    assert taken == [[0, 1, 2, 3]] and results.comparison.is_decided
+    assert results.looks == Looks(declared=(4, 8, 20))
+
+
+def test_an_open_question_is_looked_at_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = made_up_run(tmp_path, monkeypatch, ldn_log_likelihood=-0.025, spread=0.2)
+    results = planned(tmp_path, "0-7", until_verdict=True, looks="3,8").start()
+    assert [len(seeds) for seeds in taken] == [3, 8] and not results.comparison.is_decided
+    assert any("looked at 2 times" in note for note in results.comparison.notes)
+
+
+def test_a_killed_run_decides_on_the_seeds_of_its_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds of the next look that a killed run had begun with do not count before their turn."""
+    taken = made_up_run(tmp_path, monkeypatch, ldn_accuracy=-0.1, ldn_log_likelihood=-0.5, spread=0.001)
+    write(tmp_path, make_units(("ldn", "grid"), [4, 5], spread=0.5))
+    planned(tmp_path, "0-7", until_verdict=True, looks="4,8").start()
+    assert taken == [[0, 1, 2, 3]]
+
+
+def test_seeds_added_to_a_finished_comparison_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up_run(tmp_path, monkeypatch)
+    assert planned(tmp_path, "0-2").start().comparison.looks.all == (3,)
+    comparison = planned(tmp_path, "0-5").start().comparison
+    assert comparison.looks.all == (3, 6)
+    assert any("some of them added after a verdict had been seen" in note for note in comparison.notes)
+    assert api.load_results("synthetic", tmp_path).comparison.looks == comparison.looks
