@@ -64,6 +64,7 @@ def search_result(
         most_coresident_trials=most_coresident,
         labels_fit=facts.n_train,
         labels_chosen_with=facts.n_val,
+        usd_per_hour=plan.usd_per_hour,
     )
 
 
