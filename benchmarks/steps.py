@@ -11,7 +11,7 @@ import torch
 from harness.data import load_training_data
 from harness.data.on_device import on_device
 from harness.data.splits import Pool, training_data
-from harness.methods.ldn import LearntDepthNet
+from harness.models import OneShotNet
 from harness.records import TrialConfig
 from harness.spaces import Convolutional, SearchSpace, load_space
 from harness.training.networks import build_network
@@ -120,7 +120,7 @@ def image_trial_over_bare_steps() -> list[str]:
 def pruned_over_full(space: SearchSpace, x: torch.Tensor, depth: int) -> str:
     """Forward time of the pruned network, beside (c + d_opt) / (c + D), c = stem and head in block units."""
     full = build_network(TrialConfig.of(space, "ldn", depth, 0), tuple(x.shape[1:]), 10).eval()
-    assert isinstance(full, LearntDepthNet)
+    assert isinstance(full, OneShotNet)
     if x.dim() == 4:
         full = full.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     d_opt = depth // 2

@@ -255,7 +255,7 @@ def _name_problems(context: click.Context) -> Iterator[str]:
 def _load(parameter: click.Parameter, name: str, given: Mapping[str, Any]) -> None:
     """Raises UserError when there is no such thing. A file is left alone: the reader writes it."""
     what = (parameter.metavar or "").strip("[].")
-    if what == "SPACE" and not name.endswith((".yaml", ".yml")):
+    if what == "SPACE" and not name.endswith((".yaml", ".yml", ".json.gz")):
         load_space(name, given.get("overrides") or ())
     elif what == "STUDY":
         load_study(name, given["scale"], given["vary"], given["overrides"])

@@ -30,12 +30,14 @@ from harness.running.inputs import (
     space_of,
 )
 from harness.spaces import SearchSpace, known_spaces
+from harness.text.files import checked_path
 from harness.text.shown import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from harness.comparing import Comparison
+    from harness.replaying.recorded import Recorded
     from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
     from harness.running.runner import RunOptions
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
-__all__ = ["Results", "UserError", "compare", "load_results", "load_space", "replay", "report", "run"]
+__all__ = ["Results", "UserError", "compare", "export", "load_results", "load_space", "replay", "report", "run"]
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
 Folder = Path | str
@@ -195,7 +197,7 @@ def _load(space: Space, out: Folder, reference: str | None, known: Sequence[Unit
     """`known` units need not be read again."""
     from harness.running.store import read_looks, read_units
 
-    name, folder = name_of(space), Path(out)
+    name, folder = name_of(space), checked_path(out, "out")
     units, problems = read_units(folder, name, known)
     if not units:
         raise UserError(_no_results(space, folder) + (f" ({'; '.join(problems)})" if problems else ""))
@@ -237,6 +239,7 @@ def name_of(space: Space) -> str:
     """A space goes by its name in the results, also when it is given as a file."""
     if isinstance(space, SearchSpace):
         return space.name
+    checked_path(space, "a search space")
     if not _is_file(space):
         return str(space)
     return load_space(space).name if Path(space).exists() else Path(space).stem
@@ -455,8 +458,9 @@ def replay(
     out: Folder = DEFAULT_OUT,
     progress: bool = False,
 ) -> "Replay":
-    """Many searches on the trials that a results folder holds: nothing is trained, no Ray is started.
+    """Many searches on the trials that a results folder, or a table, holds: nothing is trained, no Ray is started.
 
+    space: its name, or the path of a table that `harness export` wrote.
     methods: "all" for every search over fixed depths, or a list as in `run`; one method may stand there several times
         with other options.
     search_seeds: each method searches on each training seed with so many seeds of its own.
@@ -466,23 +470,41 @@ def replay(
     """
     check_numbers({"search_seeds": search_seeds})
     numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
-    name, folder = name_of(space), Path(out)
-    if not methods_in(folder / name):
-        raise UserError(_no_results(space, folder))
-    _import_ray_quietly()
+    recorded = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
         loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
-    from harness.replaying.recorded import recorded_in
     from harness.replaying.searches import replay_searches
     from harness.terminal.search_bar import search_bar
 
-    recorded = recorded_in(folder, name)
     if wanted is not None:
         recorded = recorded.with_seeds(wanted)
     total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
     with search_bar(total, progress) as done:
         return replay_searches(recorded, loaded, search_seeds, numbers, done)
+
+
+def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:
+    """Writes the recordings of a space into one file that `replay` takes on any machine; returns where it is."""
+    recorded = _recorded(space, Path(out))
+    from harness.replaying.tables import write_table
+
+    write_table(Path(table), recorded)
+    return Path(table)
+
+
+def _recorded(space: Space, out: Path) -> "Recorded":
+    """Of a table, or of the results of a space."""
+    _import_ray_quietly()
+    from harness.replaying.recorded import recorded_in
+    from harness.replaying.tables import ENDING, read_table
+
+    if str(space).endswith(ENDING) and not isinstance(space, SearchSpace):
+        return read_table(Path(space))
+    name = name_of(space)
+    if not methods_in(out / name):
+        raise UserError(_no_results(space, out))
+    return recorded_in(out, name)
 
 
 # --- MLflow -------------------------------------------------------------------------------------------------------

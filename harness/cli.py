@@ -17,6 +17,7 @@ from harness.methods import DEFAULT
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
 from harness.terminal.console import SafeConsole, safe
+from harness.text.files import checked_path
 from harness.text.shown import one_line, redacted, shown_argument
 
 console = SafeConsole()
@@ -81,7 +82,14 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return add
 
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+class CheckedPath(click.Path):
+    """A path that a file or folder could have: click itself would ask the system about any text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(checked_path(value, param.opts[-1] if param else "a path"), param, ctx)
+
+
+FOLDER = CheckedPath(path_type=Path, file_okay=False)
 settings_options = with_options(
     click.option("--data-dir", type=FOLDER, envvar="HARNESS_DATA_DIR", help="Folder of the image data sets."),
     click.option(
@@ -306,7 +314,7 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
 @results_option
 def replay(space_name: str, form: str, **options: Any) -> None:
-    """Replay many searches on the trials of a results folder. Trains nothing, starts no Ray."""
+    """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started."""
     replayed = api.replay(space_name, progress=console.is_terminal, **options)
     from harness.replaying.render import as_json, as_markdown, as_tables
 
@@ -314,6 +322,15 @@ def replay(space_name: str, form: str, **options: Any) -> None:
         console.print(as_tables(replayed))
     else:
         click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
+
+
+@commands.command()
+@click.argument("space_name", metavar="SPACE")
+@click.argument("table", type=click.Path(path_type=Path, dir_okay=False))
+@results_option
+def export(space_name: str, table: Path, out: Path) -> None:
+    """Write the trials of a space as one table (.json.gz). `harness replay TABLE` reads it on any machine."""
+    click.echo(api.export(space_name, table, out=out))
 
 
 @commands.command()
@@ -382,7 +399,7 @@ def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, t
 @click.option("--test", is_flag=True, help="Open the test set and show its measures too.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--cpus", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads to train with.")
-@click.option("--checkpoint", type=click.Path(path_type=Path), help="Resume from this file, and keep it up to date.")
+@click.option("--checkpoint", type=CheckedPath(path_type=Path), help="Resume from this file, and keep it up to date.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def trial(
     space_name: str,
@@ -450,7 +467,7 @@ def check(method: str, space_name: str) -> None:
 
 
 @commands.command()
-@click.argument("cluster_file", type=click.Path(path_type=Path), required=False)
+@click.argument("cluster_file", type=CheckedPath(path_type=Path), required=False)
 @click.option("--address", help="Address of a running Ray cluster; the one on this machine by default.")
 @click.option("--storage", help="Where checkpoints would go.")
 @resources_options

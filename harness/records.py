@@ -26,6 +26,8 @@ Count = Annotated[int, Field(ge=0)]
 
 FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every other kind names a one-shot method
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
+Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
+TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
 NOT_CARRIED_OVER = (
     "checkpoint",
@@ -94,12 +96,13 @@ class ReliabilityBin(Frozen):
 
 
 class Posterior(Frozen):
-    """A learnt distribution over depths 0…D and the depth each rule reads from it."""
+    """Weights over depths 0…D of a one-shot network, and the depth by each rule."""
 
     q: tuple[float, ...]
-    rule: Rule
-    d_opt: Count  # by `rule`
-    d_opt_by_rule: dict[str, int]
+    rule: Rule | Literal["validation"]
+    d_opt: Count  # by `rule`, or as the method itself chooses
+    d_opt_by_rule: dict[str, int]  # `validation` is among them where the method chooses by it
+    val_log_likelihoods: tuple[float, ...] = ()  # of depths 0…D, where the method chooses by them
 
 
 class Cost(Frozen):
@@ -176,6 +179,7 @@ class Environment(Frozen):
     python: str
     torch: str
     ray: str | None
+    optuna: str | None = None  # its defaults are part of two searches' algorithms; unknown in older records
     machine: str  # processor model
     device: str  # cpu, or the GPU's name
     threads: int
@@ -276,7 +280,7 @@ class Floor(Frozen):
 class FinalEvaluation(Frozen):
     """What was read off the test set, opened once for the unit, after the choice was on disk."""
 
-    chosen: Measures  # the headline: the chosen network, pruned to d_opt if its depth is learnt
+    chosen: Measures  # the headline: the network that is handed over
     reliability: tuple[ReliabilityBin, ...]
     class_reliability: tuple[ReliabilityBin, ...] = ()  # of all class probabilities, as the paper draws them
     n_test: Count
@@ -288,8 +292,9 @@ class FinalEvaluation(Frozen):
     by_rule: dict[str, Measures] = Field(default_factory=dict)  # learnt depth, by rule. Analysis only.
     per_depth_test: tuple[DepthMeasures, ...] = ()  # each depth alone, inside or trained. Analysis only.
     per_depth_val: tuple[DepthMeasures, ...] = ()  # learnt depth: each depth alone
-    posterior_gap_nats: float | None = None  # learnt depth: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
-    d_opt_exact: Count | None = None  # learnt depth: argmax of the exact posterior for the final weights
+    d_opt_by_validation: Count | None = None  # learnt depth: where `per_depth_val` is best; the smallest within a tie
+    posterior_gap_nats: float | None = None  # a posterior: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
+    d_opt_exact: Count | None = None  # a posterior: argmax of the exact posterior for the final weights
     parameters: Count = 0  # of the chosen network
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
@@ -349,6 +354,8 @@ class MethodFacts(Frozen):
     at_random: bool = False
     most_at_once: Annotated[int, Field(gt=0)] | None = None
     learns_depth: bool = False
+    validation: Validation = "chooses"
+    is_posterior: bool = False
     colour: Annotated[str, Field(pattern="^#[0-9A-Fa-f]{6}$")] | None = None
 
 

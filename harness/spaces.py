@@ -163,7 +163,7 @@ class TrainingSettings(Frozen):
     min_delta: Annotated[float, Field(ge=0)] = 1e-4  # nats per sample
     lr: Annotated[float, Field(gt=0)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    batch_size: Annotated[int, Field(ge=2)] = 512
+    batch_size: Annotated[int, Field(ge=2, le=10**9)] = 512
     lr_drop_epoch: Positive | None = None
     lr_drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     eval_every: Positive = 1  # epochs between validations

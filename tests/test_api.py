@@ -196,6 +196,11 @@ def test_what_is_no_seed_is_refused(given: Any) -> None:
         ({"workers": "two"}, "workers must be a whole number, at least 1; got 'two'"),
         ({"concurrency": 1.5}, "concurrency must be a whole number, at least 1; got 1.5"),
         ({"max_cost": "much"}, "max_cost must be a number above 0; got 'much'"),
+        ({"max_cost": float("nan")}, "max_cost must be a number above 0; got nan"),
+        ({"gpus_per_trial": np.inf}, "gpus_per_trial must be a number of at least 0"),
+        ({"workers": 10**5000}, "workers must be at most 1,000,000,000; got a int too large to show"),
+        ({"storage": "foo://x"}, "storage must be a folder or an address"),
+        ({"out": "a\0b"}, "out must be a path without control characters"),
     ],
 )
 def test_options_are_checked_by_name_and_value(option: dict[str, Any], said: str) -> None:

@@ -47,11 +47,29 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--max-cost", "0"], "max_cost must be a number above 0; got 0.0"),
         (["--set", "depth.maximum=4"], "unknown key 'depth.maximum'"),
         (["--set", "training.precision=bfloat16"], "bfloat16 is for CUDA, and trials would run on the CPU"),
+        (["--max-cost", "nan"], "max_cost must be a number above 0; got nan"),
+        (["--cpus-per-trial", "inf"], "cpus_per_trial must be a number above 0; got inf"),
+        (["--gpus-per-trial", "nan"], "gpus_per_trial must be a number of at least 0; got nan"),
+        (["--workers", "1" * 400], "workers must be at most 1,000,000,000; got 111"),
+        (["--seeds", "0-999999999999"], "at most 10,000 seeds"),
+        (["--seeds", "99999999999"], "seeds must be at most 4,294,967,295; got 99999999999"),
+        (["--storage", "foo://key:s3cret@x"], "storage must be a folder or an address (file://…, s3://…"),
+        (["--storage", "file:///dev/null/x"], "the storage file:///dev/null/x cannot be written"),
+        (["--out", "a\0b"], "--out must be a path without control characters"),
+        (["--out", "/proc/x"], "--out must be on a disk"),
+        (["--tracking-uri", "foo://me:s3cr/et@host"], "a tracking URI must be"),
+        (["--set", "depth.max=1000000000"], "depth.max should be less than or equal to 10000; got 1000000000"),
+        (["--set", "network.width=10000000"], "network.width should be less than or equal to 100000"),
+        (["--set", "data.n_train=1000000000000"], "data.n_train should be less than or equal to 1000000000"),
+        (["--set", "data.n_train=900000000"], "points of spirals would need about 83.8 GiB of memory"),
+        (["--set", "network.width=100000"], "lower depth.max or the network's width"),
+        (["--set", f"{'a.' * 5000}b=1"], "--set: a key has at most 50 parts; got 5001"),
         (["--no-such-option"], "No such option"),
     ],
 )
 def test_bad_input(args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said in refused(capsys, "--out", str(tmp_path / "out"), *args)
+    sentence = refused(capsys, "--out", str(tmp_path / "out"), *args)
+    assert said in sentence and "s3c" not in sentence and sentence.rstrip().isprintable()
     assert not (tmp_path / "out").exists()
 
 
@@ -148,3 +166,42 @@ def test_check_passes_a_good_method_and_fails_a_bad_one(tmp_path: Path, capsys: 
         main(["check", str(tmp_path / "beyond.py")])
     assert exit_.value.code == 1
     assert "depth 99" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("def plan(self, space, budget, seed): return None", "plan must return a SearchPlan; got NoneType"),
+        (
+            "def plan(self, space, budget, seed): return self.plan(space, budget, seed)",
+            "fails: RecursionError: maximum",
+        ),
+        ("async def plan(self, space, budget, seed): return None", "plan must be an ordinary function, not async"),
+        ("def plan(self): return None", "plan(space, budget, seed) fails: TypeError:"),
+        ("def plan(self, space, budget, seed): raise SystemExit(0)", "plan(space, budget, seed) fails: SystemExit: 0"),
+        (
+            "def plan(self, space, budget, seed): return SearchPlan({}, None)",
+            "search_alg of its plan must be a Searcher",
+        ),
+        ("skip: int = 'many'\n    def plan(self, space, budget, seed): return None", "skip should be a valid integer"),
+        ("raise SystemExit(0)", "does not import: SystemExit: 0"),
+    ],
+)
+def test_a_method_of_ones_own_that_cannot_plan(
+    plan: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"{MINE[: MINE.index('    def plan')]}    {plan}\n")
+    assert said in refused(capsys, "--out", str(tmp_path / "out"), "--methods", f"{tmp_path}/mine.py")
+    with pytest.raises(SystemExit) as checked:
+        main(["check", f"{tmp_path}/mine.py"])
+    assert checked.value.code in (1, 2), "a rule that is not kept, or no method at all"
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_a_bug_in_a_method_of_ours_stays_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, space: Any, budget: Any, seed: int) -> None:
+        raise KeyError("our own")
+
+    monkeypatch.setattr("harness.methods.grid.Grid.plan", broken)
+    with pytest.raises(KeyError, match="our own"):
+        main(["run", "quickstart", "--methods", "grid", "--dry-run"])

@@ -25,6 +25,7 @@ IMAGES = ("training.max_epochs=1", "data.n_train=300", "data.n_test=50", "depth.
 LEFT_BEHIND = {
     README: (
         "quickstart/every_other/seed-1/result.json",
+        "quickstart/geometric/seed-1/result.json",
         "digits/report.html",
         "my_space/report.html",
         "studies/functions-small/functions/page.html",

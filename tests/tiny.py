@@ -7,7 +7,7 @@ import torch
 
 from harness.data import load_training_data
 from harness.data.splits import Pool, TrainingData, training_data
-from harness.methods.ldn import LearntDepthNet
+from harness.models import OneShotNet
 from harness.records import TrialConfig
 from harness.training.networks import build_network
 
@@ -25,6 +25,7 @@ def config(
     data: dict[str, Any] = SPIRALS,
     network: dict[str, Any] = FC,
     posterior: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
     **training: Any,
 ) -> TrialConfig:
     return TrialConfig.model_validate(
@@ -36,6 +37,7 @@ def config(
             "network": network,
             "posterior": posterior or {"rule": "argmax"},
             "training": {**TRAINING, **training},
+            "options": options or {},
         }
     )
 
@@ -74,6 +76,6 @@ def used_network(config: TrialConfig, data: TrainingData) -> Any:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
             elif "blocks" in name:
                 parameter.mul_(1.5)
-        if isinstance(network, LearntDepthNet):
-            network.posterior.logits.copy_(torch.randn(config.depth + 1, generator=generator))
+        if isinstance(network, OneShotNet):
+            network.posterior.log_weights().copy_(torch.randn(config.depth + 1, generator=generator))
     return network.eval()

@@ -40,11 +40,11 @@ def _settings(unit: Finished) -> Iterator[str]:
 
 
 def _head_rule(unit: Finished) -> Iterator[str]:
-    """A fixed-depth network pays one call of the output block per sample, one that learns its depth one per depth."""
+    """A fixed-depth network pays one call of the output block per sample, a one-shot one per depth that it trains."""
     for trial in unit.trials:
-        if trial.cost.samples:
-            heads = trial.depth + 1 if trial.learns_depth else 1
-            fits = trial.cost.head_passes == trial.cost.samples * heads
+        if samples := trial.cost.samples:
+            most = trial.depth + 1 if trial.learns_depth else 1
+            fits = samples <= trial.cost.head_passes <= samples * most
             yield "one output block per depth used" if fits else "another number of output blocks"
 
 
@@ -65,6 +65,7 @@ _RULES: dict[str, PerUnit] = {
     "Python": _of_trials(lambda trial: trial.environment.python),
     "torch": _of_trials(lambda trial: trial.environment.torch),
     "Ray": _of_trials(lambda trial: trial.environment.ray or "none"),
+    "Optuna": _of_trials(lambda trial: trial.environment.optuna or "none"),
     "head cost rule": _head_rule,
 }
 _RULES_PER_SEED: dict[str, PerUnit] = {

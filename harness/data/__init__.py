@@ -3,7 +3,11 @@
 `load_test` is called by `final.evaluate_on_test` and by nothing else.
 """
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 
@@ -13,7 +17,7 @@ from harness.errors import UserError
 from harness.seeds import numpy_generator
 from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
 
-__all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data"]
+__all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data", "watched_test_set"]
 
 LEAST_OF_A_CLASS = 10  # in the validation rows, where a class has that many
 
@@ -78,3 +82,21 @@ def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path 
             test = images.load_test(settings, data_dir)
     check_rows(test.x, test.y, n_classes)
     return test
+
+
+@contextlib.contextmanager
+def watched_test_set() -> Iterator[list[str]]:
+    """Notes each time that the block opens a test set: any `load_test` of this package, by whatever name imported."""
+    opened: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        module = str(frame.f_globals.get("__name__"))
+        if event == "call" and frame.f_code.co_name == load_test.__name__ and module.startswith(__name__):
+            opened.append(module)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield opened
+    finally:
+        sys.setprofile(before)

@@ -5,30 +5,30 @@ Ray is imported only where a plan is made: a one-shot method's network is built 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from pydantic import ConfigDict
 
 from harness.errors import UserError
-from harness.records import MethodFacts, TrialRecord
-from harness.spaces import Budget, Frozen, PosteriorSettings, SearchSpace
+from harness.records import TIE_NATS, MethodFacts, TrialRecord, Validation
+from harness.spaces import Budget, Frozen, Rule, SearchSpace
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
     from ray.tune.search import Searcher
     from ray.tune.search.search_algorithm import SearchAlgorithm
+    from torch import Tensor
 
-    from harness.models.one_shot import OneShotNet
-    from harness.models.resnet import Backbone
+    from harness.models.depth_posterior import DepthWeights
+    from harness.models.one_shot import Batch, Epoch, OneShotNet
 
 # What searchers and schedulers see of a report.
 METRIC = "val_log_likelihood"  # to be maximised
 MODE = "max"
 TIME = "epoch"  # the fidelity
 FINISHED = "finished"  # true in a trial's last report; a report without it was followed by a scheduler's stop
-TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,12 @@ class SearchMethod(Frozen, ABC):
     learns_depth: ClassVar[bool] = False
     """Whether its network learns its depth in one training. `OneShotMethod` says so."""
 
+    validation: ClassVar[Validation] = "chooses"
+    """What validation labels are used for, early stopping apart. A search chooses between its trials by them."""
+
+    is_posterior: ClassVar[bool] = False
+    """Whether its weights over depths stand for a posterior; see `OneShotMethod`."""
+
     colour: ClassVar[str | None] = None
     """`#rrggbb` in every table, figure and MLflow view; None: a shade by its name."""
 
@@ -120,23 +126,61 @@ class SearchMethod(Frozen, ABC):
             if trial.status != "failed" and trial.val and math.isfinite(trial.val.log_likelihood)
         ]
         if not values:
-            raise UserError(f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite")
+            errors = [trial.error for trial in trials if trial.error]
+            why = f"; the last said: {errors[-1].strip().splitlines()[-1]}" if errors else ""
+            raise UserError(
+                f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite{why}"
+            )
         best = max(value for value, _ in values)
         return min((trial for value, trial in values if value >= best - TIE_NATS), key=lambda trial: trial.depth)
 
 
 class OneShotMethod(SearchMethod):
-    """One trial whose network learns its depth: the class says which network, its fields are part of the trial.
+    """One trial whose network learns its depth: the class says how, its fields are part of the trial's identity.
 
-    `network` is called on a worker with a backbone of D blocks whose output block is applied to depths 0…D. It must
-    depend on its arguments alone; the backbone's initial weights are drawn from the seed already.
+    The network (`net`) has D blocks, a prediction at each depth 0…D, and weights over the depths in `net.posterior`.
+    `net.log_likelihood_per_depth(x, y)` gives ℓ_0…ℓ_D in one pass. The class must define `objective`; all else has a
+    default. What must survive a crash lives in parameters and buffers of `net.posterior`, and random numbers come
+    from `net.random`: then a trial that is interrupted goes on to the bit. Time spent in hooks is charged as training.
+
+    The docstring also says which labels are used, besides those of the training set and for early stopping.
     """
 
     adaptive: ClassVar[bool] = False
     learns_depth: ClassVar[bool] = True
+    validation: ClassVar[Validation] = "unused"
+    """What it does with validation labels, early stopping apart: `unused`; it `chooses` the depth by them; or it `fits`
+    something to them, and its hooks may then ask for them."""
+
+    is_posterior: ClassVar[bool] = False
+    """Whether the weights over depths stand for the posterior p(d | training set). Then the network that is handed over
+    averages depths 0…d_opt by them, and the gap to the exact posterior is recorded. Else it predicts at d_opt alone."""
 
     @abstractmethod
-    def network(self, backbone: "Backbone", posterior: PosteriorSettings) -> "OneShotNet": ...
+    def objective(self, net: "OneShotNet", x: "Tensor", y: "Tensor", n_train: int) -> "Tensor":
+        """One number per mini-batch, to be maximised by SGD; `n_train` is the size of the training set."""
+
+    def weights(self, log_beta: "Tensor") -> "DepthWeights":
+        """The weights over depths, given the space's log prior over 0…D. Default: logits, learnt by gradient."""
+        from harness.models.depth_posterior import DepthPosterior
+
+        return DepthPosterior(log_beta)
+
+    def after_step(self, net: "OneShotNet", validation: "Callable[[], Batch]") -> None:
+        """After each step of SGD. `validation()` is a mini-batch of the validation set, where it `fits` to that."""
+
+    def after_epoch(self, net: "OneShotNet", epoch: "Epoch", validation: "Callable[[], Batch]") -> None:
+        """After the last step of an epoch, before its parameters may be kept as the best; `validation` as above."""
+
+    def settled(self, epoch: "Epoch") -> bool:
+        """False in a warm-up: none of its parameters is kept once it is over, and patience counts from its end."""
+        return True
+
+    def choose(self, q: "Tensor", val: "Tensor | None", rule: Rule) -> int:
+        """d_opt: from q by the space's rule, or from `val`, ℓ_0…ℓ_D on validation, where the method `chooses` by it."""
+        from harness.models.depth_posterior import best_depth, choose_depth
+
+        return choose_depth(q, rule) if val is None else best_depth(val)
 
     @final
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from ray.tune.search import BasicVariantGenerator
 
 from harness.methods.base import SearchMethod, SearchPlan
+from harness.records import Validation
 from harness.spaces import Budget, SearchSpace
 
 
@@ -12,6 +13,7 @@ class Deepest(SearchMethod):
     """One network of the space's largest depth: what is trained when nobody searches. Stops no trial early."""
 
     adaptive: ClassVar[bool] = False
+    validation: ClassVar[Validation] = "unused"
     colour: ClassVar[str] = "#5A5A5A"
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:

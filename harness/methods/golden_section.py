@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from ray.tune.search import Searcher
 
-from harness.methods.base import METRIC, MODE, TIE_NATS, SearchMethod, SearchPlan
+from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.records import TIE_NATS
 from harness.spaces import Budget, SearchSpace
 
 

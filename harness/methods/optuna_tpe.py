@@ -12,10 +12,23 @@ from harness.seeds import stream
 from harness.spaces import Budget, SearchSpace
 
 
-def tpe_sampler(n_trials: int, n_startup: int | None, seed: int) -> optuna.samplers.TPESampler:
+def startup_trials(n_trials: int, given: int | None) -> int:
     """Optuna's default of ten random trials would be the whole budget: a third of it is drawn at random instead."""
-    n_random = n_startup or max(2, n_trials // 3)
-    return optuna.samplers.TPESampler(seed=stream(seed, "searcher") % 2**32, n_startup_trials=n_random)
+    return given or max(2, n_trials // 3)
+
+
+def searcher_seed(seed: int) -> int:
+    return stream(seed, "searcher") % 2**32
+
+
+def tpe_sampler(n_trials: int, n_startup: int | None, seed: int) -> optuna.samplers.TPESampler:
+    """With the settings written out whose defaults Optuna 5.0 changed: else two versions would be two algorithms."""
+    return optuna.samplers.TPESampler(
+        seed=searcher_seed(seed),
+        n_startup_trials=startup_trials(n_trials, n_startup),
+        multivariate=True,
+        constant_liar=True,
+    )
 
 
 def depth_distribution(space: SearchSpace) -> dict[str, BaseDistribution]:

@@ -1,49 +1,126 @@
-"""A network that predicts at every depth and holds a distribution over them: what one-shot methods build on."""
+"""A network that predicts at every depth and holds weights over the depths: what one-shot methods train."""
 
 import copy
-from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from harness.models.depth_posterior import DepthPosterior
+from harness.errors import UserError
+from harness.models.depth_posterior import DepthWeights
+from harness.models.passes import Passes, count
 from harness.models.resnet import Backbone
+from harness.records import Validation
+from harness.spaces import Rule
+
+Batch = tuple[Tensor, Tensor]  # inputs and labels
 
 
-class OneShotNet(nn.Module):
-    """D blocks, a prediction at every depth 0…D from one shared output block, and a distribution over the depths.
+@dataclass(frozen=True)
+class Epoch:
+    """Where training is."""
 
-    A subclass says what is maximised. `forward` and `pruned` follow from the distribution.
-    """
+    number: int  # from 1
+    of: int  # the most there can be
+    n_train: int  # size of the training set
 
-    def __init__(self, backbone: Backbone, posterior: DepthPosterior) -> None:
+
+class Trainer(Protocol):
+    """What a one-shot method says of its network; `OneShotMethod` explains each."""
+
+    @property
+    def is_posterior(self) -> bool: ...
+
+    @property
+    def validation(self) -> Validation: ...
+
+    def objective(self, net: "OneShotNet", x: Tensor, y: Tensor, n_train: int) -> Tensor: ...
+
+    def after_step(self, net: "OneShotNet", validation: Callable[[], Batch]) -> None: ...
+
+    def after_epoch(self, net: "OneShotNet", epoch: Epoch, validation: Callable[[], Batch]) -> None: ...
+
+    def settled(self, epoch: Epoch) -> bool: ...
+
+    def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int: ...
+
+
+class DepthMixture(nn.Module):
+    """A prediction at every depth 0…D from one shared output block, averaged by weights over the depths."""
+
+    def __init__(self, backbone: Backbone, posterior: DepthWeights) -> None:
         super().__init__()
         self.backbone = backbone
         self.posterior = posterior
 
-    @abstractmethod
-    def objective(self, x: Tensor, y: Tensor, n_train: int) -> Tensor:
-        """A scalar per mini-batch, to be maximised; `n_train` is the size of the training set."""
+    @property
+    def max_depth(self) -> int:
+        return len(self.backbone.blocks)
 
     def log_probs_per_depth(self, x: Tensor) -> Tensor:
         """log p(y | x, d=i) for i = 0…D: (D+1, N, classes)."""
         log_probs: Tensor = self.backbone(x)
         return log_probs
 
-    def log_likelihood_per_depth(self, x: Tensor, y: Tensor) -> Tensor:
-        """mean_n log p(y_n | x_n, d=i) for i = 0…D: (D+1,)."""
-        return log_probs_of(self.log_probs_per_depth(x), y).mean(dim=1)
-
     def forward(self, x: Tensor) -> Tensor:
         """log p(y | x) = log Σ_i q_i p(y | x, d=i): (N, classes)."""
         return torch.logsumexp(self.posterior.log_q()[:, None, None] + self.log_probs_per_depth(x), dim=0)
 
-    def pruned(self, depth: int) -> "OneShotNet":
+    def pruned(self, depth: int) -> "DepthMixture":
         """Without the blocks after `depth`; their probability moves to `depth`. A network of its own."""
-        pruned = copy.copy(self)  # the subclass's own settings come along
-        pruned._modules = {**self._modules}
-        pruned.backbone, pruned.posterior = self.backbone.pruned(depth), self.posterior.pruned(depth)
+        pruned = DepthMixture(self.backbone.pruned(depth), self.posterior.pruned(depth))
         return copy.deepcopy(pruned).train(self.training)
+
+
+class OneShotNet(DepthMixture):
+    """The mixture while a one-shot method trains it.
+
+    `random` is the method's own source of random numbers, on the CPU; checkpoints hold its state. `trained` and
+    `looked` count the passes with and without a gradient: the cost.
+    """
+
+    def __init__(self, backbone: Backbone, posterior: DepthWeights, method: Trainer, random: torch.Generator) -> None:
+        super().__init__(backbone, posterior)
+        self.method = method
+        self.random = random
+        self.trained, self.looked = Passes(), Passes()
+
+    def objective(self, x: Tensor, y: Tensor, n_train: int) -> Tensor:
+        """The method's, to be maximised; `n_train` is the size of the training set."""
+        value: object = self.method.objective(self, x, y, n_train)
+        if isinstance(value, Tensor) and value.dim() == 0 and (value.requires_grad or not torch.is_grad_enabled()):
+            return value
+        got = type(value).__name__
+        if isinstance(value, Tensor):
+            got = f"a tensor of shape {tuple(value.shape)}" if value.dim() else "one without a gradient"
+        raise UserError(
+            f"the objective of {type(self.method).__name__} must be one number, a tensor of shape () with a gradient "
+            f"to the weights; got {got}"
+        )
+
+    def log_probs_per_depth(self, x: Tensor) -> Tensor:
+        count(self, len(x), self.max_depth, self.backbone.n_heads)
+        return super().log_probs_per_depth(x)
+
+    def log_likelihood_per_depth(self, x: Tensor, y: Tensor) -> Tensor:
+        """ℓ_i = mean_n log p(y_n | x_n, d=i) for i = 0…D: (D+1,)."""
+        return log_probs_of(self.log_probs_per_depth(x), y).mean(dim=1)
+
+    def log_likelihood_at(self, x: Tensor, y: Tensor, depths: Sequence[int]) -> Tensor:
+        """ℓ_i for these depths only, ascending; blocks after the last of them are not run: (len(depths),)."""
+        count(self, len(x), depths[-1], len(depths))
+        return log_probs_of(self.backbone(x, depths), y).mean(dim=1)
+
+    def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:
+        """The method's choice of depth, checked."""
+        depth = self.method.choose(q, val, rule)
+        if not isinstance(depth, int) or not 0 <= depth <= self.max_depth:
+            raise UserError(
+                f"{type(self.method).__name__}.choose must return a depth from 0 to {self.max_depth}; got {depth!r}"
+            )
+        return depth
 
 
 def log_probs_of(log_probs: Tensor, y: Tensor) -> Tensor:

@@ -25,22 +25,37 @@ class Backbone(nn.Module):
         self.head = head
         self.n_heads = n_heads  # depths the head is applied to: D+1 for a learnt depth, 1 for a fixed one
 
-    def forward(self, x: Tensor) -> Tensor:
-        """log p(y | x, d) at the deepest `n_heads` depths: (K, N, classes). One pass, one call of the head."""
-        activation = self.stem(x)
+    def forward(self, x: Tensor, depths: Sequence[int] | None = None) -> Tensor:
+        """log p(y | x, d) at the deepest `n_heads` depths: (K, N, classes). One pass, one call of the head.
+
+        `depths`, ascending, asks for fewer of them; blocks after the last one are not run.
+        """
         first = len(self.blocks) + 1 - self.n_heads
+        wanted = range(first, len(self.blocks) + 1) if depths is None else depths
+        activation = self.stem(x)
         # Pooling commutes with stacking; done at once, the large feature maps need not be kept for the stack.
-        features = [_pool(activation)] if first == 0 else []
-        for depth, block in enumerate(self.blocks, start=1):
+        features = [_pool(activation)] if wanted[0] == 0 else []
+        for depth, block in zip(range(1, wanted[-1] + 1), self.blocks, strict=False):
             activation = activation + block(activation)
-            if depth >= first:
+            if depth in wanted:
                 features.append(_pool(activation))
-        return torch.log_softmax(self.head(torch.stack(features)), dim=-1)
+        stacked = torch.stack(features)
+        if depths is not None and isinstance(self.head, ConvHead):
+            return torch.log_softmax(self.head(stacked, rows=[depth - first for depth in depths]), dim=-1)
+        return torch.log_softmax(self.head(stacked), dim=-1)
 
     def pruned(self, depth: int) -> "Backbone":
         """Depths 0…`depth` only; the modules are shared with the full network, the later blocks are left out."""
-        head = self.head.pruned(depth) if isinstance(self.head, ConvHead) else self.head
-        return Backbone(self.stem, list(self.blocks)[:depth], head, n_heads=depth + 1)
+        return self._kept(range(depth + 1))
+
+    def at(self, depth: int) -> "Backbone":
+        """`depth` blocks and a prediction at their end alone; the modules are shared with the full network."""
+        return self._kept(range(depth, depth + 1))
+
+    def _kept(self, depths: range) -> "Backbone":
+        """Of a network that predicts at every depth, these, up to the last block they need."""
+        head = self.head.kept(depths) if isinstance(self.head, ConvHead) else self.head
+        return Backbone(self.stem, list(self.blocks)[: depths[-1]], head, n_heads=len(depths))
 
 
 def build_backbone(
@@ -120,13 +135,13 @@ class ConvHead(nn.Module):
         self.bn = StackedBatchNorm(width, n_heads, head_bn)
         self.out = nn.Linear(width, n_classes)
 
-    def forward(self, features: Tensor) -> Tensor:
-        hidden: Tensor = self.out(features + self.bn(F.relu(self.fc(features))))
+    def forward(self, features: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        hidden: Tensor = self.out(features + self.bn(F.relu(self.fc(features)), rows))
         return hidden
 
-    def pruned(self, depth: int) -> "ConvHead":
-        head = ConvHead(self.out.in_features, self.out.out_features, depth + 1, self.bn.mode)
-        head.fc, head.out, head.bn = self.fc, self.out, self.bn.pruned(depth)
+    def kept(self, depths: range) -> "ConvHead":
+        head = ConvHead(self.out.in_features, self.out.out_features, len(depths), self.bn.mode)
+        head.fc, head.out, head.bn = self.fc, self.out, self.bn.kept(depths)
         return head
 
 
@@ -152,7 +167,10 @@ class StackedBatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(rows, width))
         self.register_buffer("running_var", torch.ones(rows, width))
 
-    def forward(self, x: Tensor) -> Tensor:  # (K, N, C)
+    def forward(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:  # (K, N, C)
+        """`rows` says which of the depths these K are, where they are not all of them."""
+        if rows is not None and self.mode == "per_depth":
+            return self._some_depths(x, rows)
         k, n, c = x.shape
         flat = x.transpose(0, 1).reshape(n, k * c)
         fresh = self.training and self.mode == "shared"
@@ -165,6 +183,16 @@ class StackedBatchNorm(nn.Module):
             self._update_shared(mean.view(k, c), var.view(k, c))
         return out.view(n, k, c).transpose(0, 1)
 
+    def _some_depths(self, x: Tensor, rows: Sequence[int]) -> Tensor:
+        k, n, c = x.shape
+        flat = x.transpose(0, 1).reshape(n, k * c)
+        mean, var = (buffer[list(rows)].reshape(k * c) for buffer in (self.running_mean, self.running_var))  # copies
+        scale, shift = self.weight.repeat(k), self.bias.repeat(k)
+        out = F.batch_norm(flat, mean, var, scale, shift, self.training, self.momentum)
+        if self.training:
+            self.running_mean[list(rows)], self.running_var[list(rows)] = mean.view(k, c), var.view(k, c)
+        return out.view(n, k, c).transpose(0, 1)
+
     def _update_shared(self, mean: Tensor, var: Tensor) -> None:
         """What K updates in a row would leave: (1−m)^K · running + m · Σ_k (1−m)^(K−1−k) · batch_k."""
         k = len(mean)
@@ -172,10 +200,11 @@ class StackedBatchNorm(nn.Module):
         for running, batch in ((self.running_mean, mean), (self.running_var, var)):
             running.mul_((1 - self.momentum) ** k).add_(self.momentum * (decay[:, None] * batch).sum(0))
 
-    def pruned(self, depth: int) -> "StackedBatchNorm":
-        """The statistics of depths 0…`depth`; scale and shift stay the same tensors."""
-        bn = StackedBatchNorm(len(self.weight), depth + 1, self.mode)
+    def kept(self, depths: range) -> "StackedBatchNorm":
+        """The statistics of these depths; scale and shift stay the same tensors."""
+        bn = StackedBatchNorm(len(self.weight), len(depths), self.mode)
         bn.weight, bn.bias = self.weight, self.bias
-        bn.running_mean = self.running_mean[: depth + 1].clone()
-        bn.running_var = self.running_var[: depth + 1].clone()
+        rows = slice(depths[0], depths[-1] + 1) if self.mode == "per_depth" else slice(None)
+        bn.running_mean = self.running_mean[rows].clone()
+        bn.running_var = self.running_var[rows].clone()
         return bn

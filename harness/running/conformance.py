@@ -1,7 +1,9 @@
-"""The conformance kit: what every search method must keep to, checked without Ray and without training anything."""
+"""The conformance kit: what every search method must keep to, checked without Ray and without the space's data."""
 
 import math
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +15,18 @@ import ray
 from ray import cloudpickle
 
 from harness.errors import UserError
-from harness.methods.base import SearchMethod
+from harness.methods import known_methods
+from harness.methods.base import OneShotMethod, SearchMethod
 from harness.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
+from harness.running.messages import packed_method, unpacked_method
 from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.result import proposals
 from harness.running.runner import RunOptions, make_unit
 from harness.running.search import plan_of
 from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
+from harness.training.network_rules import NotKept, network_rules
+from harness.training.network_rules import require as _require
 
 SEED = 3
 PLAN_SECONDS = 1.0
@@ -51,25 +57,20 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
         ("select ignores failed and non-finite trials", lambda: _ignores_unusable(name, method, space)),
         ("select says what is wrong when no trial is left", lambda: _says_none_is_left(name, method, space)),
     ]
+    if isinstance(method, OneShotMethod):
+        rules += network_rules(name, method, space)
+        if name not in known_methods():
+            rules.append(("its code reaches a worker", lambda: _reaches_a_worker(name, method)))
     return [_try(rule, test) for rule, test in rules]
-
-
-class _NotKept(Exception):
-    pass
 
 
 def _try(rule: str, test: Callable[[], str]) -> RuleCheck:
     try:
         return RuleCheck(rule, True, test())
-    except (_NotKept, UserError) as error:
+    except (NotKept, UserError) as error:
         return RuleCheck(rule, False, str(error))
     except (Exception, SystemExit) as error:
         return RuleCheck(rule, False, f"the method raised {type(error).__name__}: {error}")
-
-
-def _require(kept: bool, otherwise: str) -> None:
-    if not kept:
-        raise _NotKept(otherwise)
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------
@@ -94,6 +95,18 @@ def _pickles(name: str, method: SearchMethod, space: SearchSpace) -> str:
     planned = [plan_of(name, each, space, SEED).n_trials for each in (method, copy)]
     _require(planned[0] == planned[1], f"a copy through pickle plans {planned[1]} trials instead of {planned[0]}")
     return "equal after a round trip"
+
+
+def _reaches_a_worker(name: str, method: SearchMethod) -> str:
+    """In a new process that stands elsewhere, as a worker does: it has the packages, but not the user's files."""
+    module, function = unpacked_method.__module__, unpacked_method.__name__
+    program = f"import sys; from {module} import {function} as unpack; unpack(sys.argv[1], sys.stdin.buffer.read())"
+    packed, command = packed_method(name, type(method)), [sys.executable, "-c", program, name]
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(command, input=packed, capture_output=True, cwd=elsewhere)
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    _require(done.returncode == 0, said[-1].partition("UserError: ")[2] or said[-1] if said else "a new process died")
+    return "unpacked in a new process"
 
 
 # --- the search ---------------------------------------------------------------------------------------------------
@@ -228,9 +241,9 @@ def _says_none_is_left(name: str, method: SearchMethod, space: SearchSpace) -> s
             said = str(error)
             _require(bool(said) and "\n" not in said, f"select must say in one sentence what is wrong; got {said!r}")
         except Exception as error:
-            raise _NotKept(f"select raised {type(error).__name__}: {error}; a UserError is asked for") from error
+            raise NotKept(f"select raised {type(error).__name__}: {error}; a UserError is asked for") from error
         else:
-            raise _NotKept(f"select returned a trial although all {len(trials)} had failed")
+            raise NotKept(f"select returned a trial although all {len(trials)} had failed")
     return said
 
 

@@ -3,12 +3,17 @@
 Tune hands dictionaries around. This is the only place that knows their keys.
 """
 
+import socket
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
+from ray import cloudpickle
 
-from harness.methods.base import FINISHED, METRIC, TIME
+from harness.errors import UserError
+from harness.methods import blaming
+from harness.methods.base import FINISHED, METRIC, TIME, SearchMethod
 from harness.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
 from harness.spaces import Frozen
 
@@ -109,6 +114,25 @@ def seen_by_search(progress: Progress) -> dict[str, Any]:
     """What searchers and schedulers may base a decision on."""
     metric = {METRIC: progress.val.log_likelihood} if progress.val else {}
     return {TIME: progress.epoch, FINISHED: progress.stop_reason is not None, **metric}
+
+
+def packed_method(name: str, method_class: type[SearchMethod]) -> bytes:
+    """A one-shot method of a user's own, by value: workers do not have its file."""
+    with blaming(f"method {name}: its class cannot be sent to a worker", method_class):
+        cloudpickle.register_pickle_by_value(sys.modules[method_class.__module__])
+        packed: bytes = cloudpickle.dumps(method_class)
+        return packed
+
+
+def unpacked_method(name: str, packed: bytes) -> type[SearchMethod]:
+    try:
+        method_class: type[SearchMethod] = cloudpickle.loads(packed)
+    except Exception as error:
+        raise UserError(
+            f"method {name} cannot be imported on the worker {socket.gethostname()}: {type(error).__name__}: {error}; "
+            "its file may import only what is installed on every node"
+        ) from error
+    return method_class
 
 
 def checkpoint_key(unit: str, trial: str) -> str:

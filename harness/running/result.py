@@ -48,7 +48,7 @@ def search_result(
         d_opt_in_range=choice.d_opt in plan.space.depth.values,
         val=chosen.val,
         final=final,
-        refit=_refit(plan, logs),
+        refit=_refit(plan, logs, choice),
         cost=cost_of.total([record.cost for record in records]),
         worker_start_device_seconds=plan.devices
         * sum(attempt.worker_start_seconds for record in records for attempt in record.attempts),
@@ -62,17 +62,29 @@ def search_result(
         cpus_per_trial=plan.cpus_per_trial,
         gpus_per_trial=plan.gpus_per_trial,
         most_coresident_trials=most_coresident,
-        labels_fit=facts.n_train,
-        labels_chosen_with=facts.n_val,
+        labels_fit=facts.n_train + (facts.n_val if plan.facts.validation == "fits" else 0),
+        labels_chosen_with=facts.n_val if _chooses_or_stops_by_validation(plan) else 0,
         usd_per_hour=plan.usd_per_hour,
     )
 
 
-def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog]) -> Refit | None:
+def _chooses_or_stops_by_validation(plan: UnitPlan) -> bool:
+    return plan.facts.validation == "chooses" or plan.space.training.monitor == "val_objective"
+
+
+def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog], choice: Chosen) -> Refit | None:
     log, final = logs.get("refit"), logs["final"].final
     if not log or not log.progress or not final or not final.refit:
         return None
-    return Refit(d_opt=handed_over_depth(log), test=final.refit, cost=log.cost(plan.devices))
+    return Refit(d_opt=refit_depth(plan, log, choice), test=final.refit, cost=log.cost(plan.devices))
+
+
+def refit_depth(plan: UnitPlan, log: TrialLog, choice: Chosen) -> int:
+    """The depth that a refit hands over: read from its weights over depths again, unless validation labels chose it.
+
+    They were fitted in the refit, so the choice stays the search's.
+    """
+    return choice.d_opt if plan.facts.validation == "chooses" else handed_over_depth(log)
 
 
 def handed_over_depth(log: TrialLog) -> int:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from harness.errors import UserError, full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
-from harness.running.messages import model_key
+from harness.running.messages import model_key, packed_method
 from harness.running.ray_session import ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
@@ -32,6 +31,7 @@ from harness.running.unit import RunningUnit
 from harness.running.worker import run_task
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
+from harness.training.network_rules import check_a_step
 from harness.training.networks import build_network, check_network_fits
 
 
@@ -165,6 +165,7 @@ def run_units(
     interrupted = False
     if waiting:
         pools = _load_pools(waiting, options.data_dir)
+        own_methods = _own_one_shots(waiting)
         storage = checkpoint_root(options)
 
         def finish(unit: RunningUnit) -> None:
@@ -191,7 +192,8 @@ def run_units(
                     declare_looks(options.out, space, options.looks, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
-                interrupted = _fit(together, references, storage, options, show or _show_nothing, folder)
+                shown = show or _show_nothing
+                interrupted = _fit(together, references, own_methods, storage, options, shown, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -205,6 +207,7 @@ def checkpoint_root(options: RunOptions) -> str:
 def _fit(
     together: SideBySide,
     pools: Mapping[str, Any],
+    own_methods: Mapping[str, bytes],
     storage: str,
     options: RunOptions,
     show: Show,
@@ -218,7 +221,7 @@ def _fit(
         pools=pools,
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
         working_dir=str(Path.cwd()),
-        own_methods=_own_one_shots(together.units),
+        own_methods=own_methods,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
@@ -250,24 +253,23 @@ def _fit(
     return False
 
 
-def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, type[SearchMethod]]:
-    """One-shot methods of users' own: workers do not have their files, so the classes travel by value."""
+def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
+    """One-shot methods of users' own, packed for the workers."""
     classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
-    own = {name: each for name, each in classes.items() if name not in known_methods()}
-    for each in own.values():
-        ray.cloudpickle.register_pickle_by_value(sys.modules[each.__module__])
-    return own
+    return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
 
 
 def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str, Pool | None]:
     """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
 
     What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
-    read and split, which depends on no seed, and whether each space's network takes them.
+    read and split, which depends on no seed, whether each space's network takes them, and whether each one-shot
+    method can take a step with them.
     """
     pools: dict[str, Pool | None] = {}
     checked: dict[str, TrainingData] = {}
-    for space, seed in {unit.plan.space.name: (unit.plan.space, unit.plan.seed) for unit in units}.values():
+    plans = {unit.plan.space.name: unit.plan for unit in units}
+    for space, seed in [(plan.space, plan.seed) for plan in plans.values()]:
         key = space.data.model_dump_json()
         if key not in pools:
             pools[key] = load_pool(space.data, data_dir)
@@ -275,6 +277,9 @@ def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str
         data = checked[key]
         build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
         check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
+    one_shots = {(unit.plan.space.name, unit.plan.method): unit.plan for unit in units if unit.plan.facts.learns_depth}
+    for plan in one_shots.values():
+        check_a_step(plan.trial_config(plan.space.depth.max), checked[plan.space.data.model_dump_json()])
     return pools
 
 

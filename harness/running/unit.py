@@ -41,7 +41,7 @@ from harness.running.messages import (
     checkpoint_key,
     to_worker,
 )
-from harness.running.result import ended_records, handed_over_depth, proposals, search_result, search_trials
+from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
 
@@ -269,7 +269,7 @@ class RunningUnit:
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
                 others=others,
-                refit_d_opt=handed_over_depth(self.logs["refit"]) if self.plan.refit else None,
+                refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
             )
         else:
             return None

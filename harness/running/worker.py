@@ -26,6 +26,7 @@ from harness.running.messages import (
     checkpoint_key,
     model_key,
     received_task,
+    unpacked_method,
 )
 from harness.training.checkpoints import CheckpointStore
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import torch
 
     from harness.data.splits import TrainingData
-    from harness.methods.base import SearchMethod
 
 CHECKPOINT_SECONDS = 2.0  # between checkpoints of a trial that nobody stops early; results do not depend on it
 
@@ -48,7 +48,7 @@ def run_task(
     pools: Mapping[str, Any],
     data_dir: str | None,
     working_dir: str,
-    own_methods: Mapping[str, type["SearchMethod"]],
+    own_methods: Mapping[str, bytes],
 ) -> None:
     """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings.
 
@@ -72,8 +72,8 @@ def run_task(
     worker_start = (before, time.perf_counter() - began) if _worker_is_fresh else (0.0, 0.0)
     _worker_is_fresh = False
     torch.set_num_threads(max(1, int(cpus)))
-    for name, method_class in own_methods.items():
-        register(name, method_class)
+    for name, packed in own_methods.items():
+        register(name, unpacked_method(name, packed))
     task = received_task(config)
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
     worker = _Worker(task.config, CheckpointStore(storage), devices_held, device_of_trial(gpus), folder, worker_start)
@@ -221,8 +221,9 @@ class _Worker:
     def final(self, task: FinalTask) -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
         from harness.models import FixedDepthNet
-        from harness.training.final import chosen_network, evaluate_on_test
+        from harness.training.final import evaluate_on_test
         from harness.training.model_file import save_model
+        from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
         def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:

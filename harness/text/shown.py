@@ -89,5 +89,6 @@ def _secrets(uri: str) -> set[str]:
     login, _, place = rest.rpartition("@")
     user, _, password = login.partition(":")
     values = [value for _, value in re.findall(r"[?&;#]([^=&;#]*)=([^&;#]*)", place)]
-    found = {login, password or user, *values}
+    parts = re.split(r"[/@?#:]", login)  # where somebody else's parser may cut a password, and show a piece
+    found = {login, password or user, *parts, *values}
     return {secret for each in found for secret in (each, unquote(each)) if len(secret) > 2}

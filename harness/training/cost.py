@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.records import PHASES, Cost, TrialConfig
-from harness.spaces import PosteriorSettings, UniformPrior
-from harness.training.networks import build_network
+from harness.models.passes import Passes
+from harness.models.resnet import build_backbone
+from harness.records import PHASES, Cost
+from harness.spaces import NetworkSettings
 
 
 class PhaseTimer:
@@ -68,37 +69,31 @@ def total(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def flop_per_sample(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, train: bool) -> int:
-    """Floating point operations per sample: of a training step (forward and backward) or of one forward pass.
+def flop(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, passes: Passes, train: bool) -> int:
+    """Floating point operations of these passes: with the backward pass, or forward alone.
 
-    Every block is like every other, so the count is affine in depth: two shallow networks give it exactly.
+    Every block is like every other, and so is every application of the output block: three shallow networks give the
+    count of a sample, a block and an output block exactly.
     """
-    # What the count does not depend on is made equal; a prior given as a list would fit the full depth only.
-    any_prior = PosteriorSettings(prior=UniformPrior(kind="uniform"), rule="argmax")
-    at_one, at_two = (
-        _counted_flop(
-            config.model_copy(update={"depth": depth, "seed": 0, "posterior": any_prior}),
-            sample_shape,
-            n_classes,
-            train,
-        )
-        for depth in (1, 2)
-    )
-    per_block = at_two - at_one
-    return at_one + (config.depth - 1) * per_block
+    shapes = (settings, sample_shape, n_classes)
+    base = _counted_flop(*shapes, 1, 1, train)
+    block, head = _counted_flop(*shapes, 2, 1, train) - base, _counted_flop(*shapes, 1, 2, train) - base
+    return passes.samples * (base - block - head) + passes.blocks * block + passes.heads * head
 
 
 @functools.lru_cache(maxsize=256)
-def _counted_flop(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, train: bool) -> int:
-    """By torch's own counter, once per shape, on a network of its own: no trial's state is touched."""
+def _counted_flop(
+    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int, train: bool
+) -> int:
+    """Of one sample, by torch's own counter, on a network of its own: no trial's state is touched."""
     n = 2  # the least that batch normalisation takes
-    network = build_network(config, sample_shape, n_classes).train(train)
-    x, y = torch.zeros(n, *sample_shape), torch.zeros(n, dtype=torch.int64)
+    with torch.random.fork_rng(devices=[]):
+        backbone = build_backbone(settings, sample_shape, n_classes, n_blocks, n_heads).train(train)
+    x = torch.zeros(n, *sample_shape)
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(train):
+        log_probs = backbone(x)
         if train:
-            network.objective(x, y, n_train=n).backward()
-        else:
-            network(x)
+            log_probs.sum().backward()
     return int(counter.get_total_flops()) // n
 
 

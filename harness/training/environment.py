@@ -19,6 +19,7 @@ def environment(device: torch.device) -> Environment:
         python=platform.python_version(),
         torch=torch.__version__,
         ray=_installed("ray"),
+        optuna=_installed("optuna"),
         machine=_processor(),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         threads=torch.get_num_threads(),
@@ -31,7 +32,8 @@ def code_version() -> str:
     folder = Path(harness.__file__).parent  # the whole package
 
     def git(*args: str) -> str:
-        command = ["git", "-C", str(folder), *args]
+        # A run that is killed here must not leave .git/index.lock behind: `status` would write the index if it could.
+        command = ["git", "--no-optional-locks", "-C", str(folder), *args]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:

@@ -16,21 +16,17 @@ from torch import Tensor
 from harness.data import load_test
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
-from harness.models import DepthNet, FixedDepthNet, OneShotNet
-from harness.models.depth_posterior import RULES, choose_depth
+from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
+from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
 from harness.training.evaluate import class_reliability, exact_posterior, measure, reliability
 from harness.training.floor import floor_of
-from harness.training.train import predict
+from harness.training.networks import at_depth, chosen_network
+from harness.training.train import predict, predict_per_depth
 
 TIMING_REPEATS = 9
 TIMING_BATCH = 512
-
-
-def chosen_network(network: DepthNet, d_opt: int) -> DepthNet:
-    """What a unit hands over: the fixed-depth network as it is, the learnt-depth one pruned to d_opt."""
-    return network.pruned(d_opt).eval() if isinstance(network, OneShotNet) else network
 
 
 def evaluate_on_test(
@@ -39,7 +35,7 @@ def evaluate_on_test(
     config: TrialConfig,
     data: TrainingData,
     others: Mapping[int, FixedDepthNet] | None = None,
-    refit: tuple[DepthNet, TrainingData] | None = None,
+    refit: tuple[ChosenNet, TrainingData] | None = None,
     data_dir: Path | None = None,
 ) -> FinalEvaluation:
     """Opens the test set for the chosen `network`; `others` are the search's other fixed depths, for analysis only.
@@ -65,7 +61,7 @@ def evaluate_on_test(
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
     }
     if isinstance(network, OneShotNet):
-        result |= _learnt_depth_analysis(network, rows, everything, data)
+        result |= _one_shot_analysis(network, rows, everything, data)
         forward, full_forward = _forward_seconds([chosen, network], rows, everything)
         result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
     else:
@@ -80,25 +76,27 @@ def evaluate_on_test(
     return FinalEvaluation(**result, seconds=time.perf_counter() - began)
 
 
-def _learnt_depth_analysis(
-    network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData
-) -> dict[str, Any]:
-    """The full network, every depth by itself, and how far q is from the exact posterior of these weights."""
+def _one_shot_analysis(network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData) -> dict[str, Any]:
+    """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
     rows, train_rows, val_rows = on_device(data, test.device)
     full = predict(network, test, everything)
-    gap, d_opt_exact = posterior_gap(network, rows, train_rows)
+    per_depth_val = _per_depth(network, rows, val_rows)
     q = network.posterior.log_q().detach().exp()
-    by_rule = {rule: network.pruned(choose_depth(q, rule)) for rule in RULES}
-    return {
+    by_rule: dict[str, ChosenNet] = {rule: chosen_network(network, choose_depth(q, rule)) for rule in RULES}
+    by_validation = best_depth(torch.tensor([each.measures.log_likelihood for each in per_depth_val]))
+    by_rule["validation"] = at_depth(network, by_validation)
+    result: dict[str, Any] = {
         "full": measure(full, test.y),
         "full_reliability": reliability(full, test.y),
         "full_class_reliability": class_reliability(full, test.y),
-        "by_rule": {rule: measure(predict(pruned, test, everything), test.y) for rule, pruned in by_rule.items()},
+        "by_rule": {rule: measure(predict(chosen, test, everything), test.y) for rule, chosen in by_rule.items()},
+        "d_opt_by_validation": by_validation,
         "per_depth_test": _per_depth(network, test, everything),
-        "per_depth_val": _per_depth(network, rows, val_rows),
-        "posterior_gap_nats": gap,
-        "d_opt_exact": d_opt_exact,
+        "per_depth_val": per_depth_val,
     }
+    if network.method.is_posterior:
+        result["posterior_gap_nats"], result["d_opt_exact"] = posterior_gap(network, rows, train_rows)
+    return result
 
 
 def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, int]:
@@ -111,19 +109,17 @@ def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> 
         assert isinstance(per_depth, Tensor)
         log_exact, log_evidence = exact_posterior(per_depth, network.posterior.log_beta)
         # Normalised in float64: an error of 1e-7 in Σ q times a log-likelihood of -1e5 would show in the gap.
-        log_q = torch.log_softmax(network.posterior.logits.double(), dim=0)
+        log_q = torch.log_softmax(network.posterior.log_weights().double(), dim=0)
         elbo = float((log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)).sum())
     return log_evidence - elbo, int(log_exact.argmax())
 
 
 def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
-    with torch.inference_mode():
-        log_probs = torch.cat([network.log_probs_per_depth(x) for x, _ in rows.chunks(which)], dim=1)
-    y = rows.y[which]
-    return tuple(DepthMeasures(depth=d, measures=measure(at_depth, y)) for d, at_depth in enumerate(log_probs))
+    log_probs, y = predict_per_depth(network, rows, which), rows.y[which]
+    return tuple(DepthMeasures(depth=d, measures=measure(alone, y)) for d, alone in enumerate(log_probs))
 
 
-def _forward_seconds(networks: Sequence[DepthNet], rows: DeviceRows, everything: Tensor) -> list[float]:
+def _forward_seconds(networks: Sequence[torch.nn.Module], rows: DeviceRows, everything: Tensor) -> list[float]:
     """Seconds per sample of a forward pass over one batch: the networks take turns, and the fastest of each counts.
 
     A neighbour on the machine can only make a pass slower, so the fastest is the least disturbed.

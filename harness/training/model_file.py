@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from harness.data.splits import TrainingData
-from harness.models import DepthNet, OneShotNet
+from harness.models import ChosenNet, DepthMixture, FixedDepthNet
+from harness.models.depth_posterior import DepthPosterior
+from harness.models.resnet import build_backbone
 from harness.records import TrialConfig
-from harness.training.networks import build_network
 
 
 class HandedOver(nn.Module):
@@ -17,7 +18,7 @@ class HandedOver(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, network: DepthNet, mean: Tensor, std: Tensor, row_shape: tuple[int, ...]) -> None:
+    def __init__(self, network: ChosenNet, mean: Tensor, std: Tensor, row_shape: tuple[int, ...]) -> None:
         super().__init__()
         self.network = network
         self.row_shape = row_shape
@@ -30,11 +31,12 @@ class HandedOver(nn.Module):
         return log_probs
 
 
-def save_model(path: Path, network: DepthNet, d_opt: int, config: TrialConfig, data: TrainingData) -> None:
+def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, data: TrainingData) -> None:
     """Weights of the chosen (pruned) `network` and plain values; nothing that would need unpickling."""
     content = {
         "config": config.model_dump_json(),
         "d_opt": d_opt,
+        "averages_depths": isinstance(network, DepthMixture),
         "sample_shape": data.sample_shape,
         "n_classes": data.n_classes,
         "mean": torch.from_numpy(data.mean.copy()),
@@ -47,9 +49,10 @@ def save_model(path: Path, network: DepthNet, d_opt: int, config: TrialConfig, d
 def load_model(path: Path) -> HandedOver:
     content = torch.load(path, map_location="cpu", weights_only=True)
     config = TrialConfig.model_validate_json(content["config"])
-    network = build_network(config, tuple(content["sample_shape"]), content["n_classes"])
-    if isinstance(network, OneShotNet):
-        network = network.pruned(content["d_opt"])
+    d_opt, averages = content["d_opt"], content.get("averages_depths", config.learns_depth)
+    shapes = tuple(content["sample_shape"]), content["n_classes"]
+    backbone = build_backbone(config.network, *shapes, n_blocks=d_opt, n_heads=d_opt + 1 if averages else 1)
+    network = DepthMixture(backbone, DepthPosterior(torch.zeros(d_opt + 1))) if averages else FixedDepthNet(backbone)
     network.load_state_dict(content["weights"])
     channels, *size = content["sample_shape"]
     return HandedOver(network, content["mean"], content["std"], row_shape=(*size, channels)).eval()

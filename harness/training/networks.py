@@ -1,12 +1,15 @@
-"""A `TrialConfig` in, a network out. `forward` gives class log-probabilities, `objective` is maximised."""
+"""A `TrialConfig` in, a network out: as it is trained, and as it is handed over."""
+
+import copy
 
 from harness.data.memory import check_fits
 from harness.errors import UserError
 from harness.methods import blaming, one_shot_method
-from harness.models import DepthNet, FixedDepthNet, OneShotNet
+from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
+from harness.models.depth_posterior import DepthWeights, log_prior
 from harness.models.resnet import build_backbone, parameter_count
 from harness.records import TrialConfig
-from harness.seeds import torch_seeded
+from harness.seeds import torch_generator, torch_seeded
 from harness.spaces import NetworkSettings
 
 
@@ -21,7 +24,10 @@ def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...],
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:
-    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method."""
+    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method.
+
+    `forward` gives class log-probabilities, `objective` is maximised.
+    """
     check_network_fits(config.network, sample_shape, n_classes, config.depth)
     n_heads = config.depth + 1 if config.learns_depth else 1
     with torch_seeded(config.seed, "init", config.kind, config.depth):
@@ -29,8 +35,25 @@ def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes:
     if not config.learns_depth:
         return FixedDepthNet(backbone)
     method = one_shot_method(config.kind, config.options)
-    with blaming(f"method {config.kind}: network(backbone, posterior) fails", type(method)):
-        network = method.network(backbone, config.posterior)
-        if not isinstance(network, OneShotNet):
-            raise UserError(f"method {config.kind}: network must return a OneShotNet; got {type(network).__name__}")
-    return network
+    with blaming(f"method {config.kind}: weights(log_beta) fails", type(method)):
+        weights = method.weights(log_prior(config.posterior.prior, config.depth))
+        if not isinstance(weights, DepthWeights):
+            raise UserError(f"method {config.kind}: weights must return DepthWeights; got {type(weights).__name__}")
+    return OneShotNet(backbone, weights, method, torch_generator(config.seed, "method", config.kind))
+
+
+def chosen_network(network: DepthNet, d_opt: int) -> ChosenNet:
+    """What a unit hands over, in evaluation mode: a fixed depth as it is; of a one-shot network what its weights mean.
+
+    A posterior is pruned to d_opt and averages the depths that are left; any other predicts at d_opt alone.
+    """
+    if isinstance(network, FixedDepthNet):
+        return network
+    if network.method.is_posterior:
+        return network.pruned(d_opt).eval()
+    return at_depth(network, d_opt)
+
+
+def at_depth(network: OneShotNet, depth: int) -> FixedDepthNet:
+    """The prediction at one depth, as a network of its own, in evaluation mode."""
+    return copy.deepcopy(FixedDepthNet(network.backbone.at(depth))).eval()

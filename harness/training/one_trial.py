@@ -16,7 +16,8 @@ from harness.spaces import Frozen
 from harness.text.files import checked_path
 from harness.training.environment import environment
 from harness.training.evaluate import measure
-from harness.training.final import chosen_network, evaluate_on_test, posterior_gap
+from harness.training.final import evaluate_on_test, posterior_gap
+from harness.training.networks import chosen_network
 from harness.training.train import predict, run_trial
 
 
@@ -88,7 +89,8 @@ def run_one(
         rows, train_rows, val_rows = on_device(data, device)
         pruned = chosen_network(trained.network, d_opt)
         more["val_pruned"] = measure(predict(pruned, rows, val_rows), rows.y[val_rows])
-        more["posterior_gap_nats"], more["d_opt_exact"] = posterior_gap(trained.network, rows, train_rows)
+        if trained.network.method.is_posterior:
+            more["posterior_gap_nats"], more["d_opt_exact"] = posterior_gap(trained.network, rows, train_rows)
     if test:
         more["test"] = evaluate_on_test(trained.network, d_opt, config, data, data_dir=data_dir)
     return TrialReport(record=record, d_opt=d_opt, **more)

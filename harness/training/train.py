@@ -1,23 +1,26 @@
 """One trial, top to bottom: build the network, train it, keep the best parameters, account for the time."""
 
 import copy
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.data.on_device import DeviceRows, mini_batches, on_device
 from harness.data.splits import TrainingData
 from harness.errors import TrialFailed, UserError
-from harness.models import DepthNet, OneShotNet
-from harness.models.depth_posterior import RULES, choose_depth
+from harness.models import DepthNet, FixedDepthNet, OneShotNet
+from harness.models.depth_posterior import RULES, best_depth, choose_depth
+from harness.models.one_shot import Batch, Epoch, log_probs_of
+from harness.models.passes import Passes
 from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
 from harness.seeds import torch_generator
-from harness.spaces import PosteriorSettings
 from harness.training import cost as cost_of
 from harness.training.cost import PhaseTimer
 from harness.training.evaluate import measure
@@ -81,7 +84,7 @@ def run_trial(
         while stop_reason is None:
             trial.epoch += 1
             with timer.phase("train"):
-                trial.train_epoch(rows, train_rows, data.n_train)
+                trial.train_epoch(rows, train_rows, val_rows)
                 stop_reason = trial.stop_reason()
             if trial.epoch % settings.eval_every == 0 or stop_reason:
                 with timer.phase("validate"):
@@ -101,13 +104,15 @@ def run_trial(
 
 @dataclass
 class _Best:
-    """The best parameters so far, buffers and depth logits included."""
+    """The best parameters so far, buffers and weights over depths included."""
 
     state: list[Tensor]
     value: float = -math.inf  # of the monitored objective
     epoch: int = 0
     train_objective: float | None = None
     val: Measures | None = None
+    val_per_depth: list[float] | None = None
+    settled: bool = False  # not those of a warm-up, which the first settled ones replace, whatever their value
 
 
 @dataclass
@@ -115,6 +120,7 @@ class _Trial:
     """Everything that changes while a trial runs; `save` and `restore` miss none of it."""
 
     config: TrialConfig
+    n_train: int
     network: DepthNet
     state: list[Tensor]  # the network's own tensors, all changed in place: to collect them costs a tenth of a step
     optimiser: torch.optim.SGD
@@ -123,7 +129,7 @@ class _Trial:
     epoch: int = 0
     train_objective: float = math.nan
     val: Measures | None = None
-    val_samples: int = 0
+    val_per_depth: list[float] | None = None  # log-likelihoods, where the depth is chosen by them
     depths: list[tuple[int, int]] = field(default_factory=list)  # learnt depth: (epoch, d_opt) at each validation
 
     @classmethod
@@ -135,18 +141,26 @@ class _Trial:
             network.backbone.compile()
         settings = config.training
         optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
+        if settings.momentum and isinstance(network, OneShotNet):
+            # A parameter may get its first gradient late, and the fused step wants all momenta or none. From zero the
+            # first step is the same.
+            for parameter in network.parameters():
+                optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         order = torch_generator(config.seed, "order")  # the same for every network of a seed
         state = list(network.state_dict().values())
-        return cls(config, network, state, optimiser, order, _Best([tensor.clone() for tensor in state]))
+        best = _Best([tensor.clone() for tensor in state])
+        return cls(config, data.n_train, network, state, optimiser, order, best)
 
-    def train_epoch(self, rows: DeviceRows, train_rows: Tensor, n_train: int) -> None:
+    def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
-        settings = self.config.training
+        settings, n_train = self.config.training, self.n_train
         dropped = settings.lr_drop_epoch is not None and self.epoch > settings.lr_drop_epoch
         for group in self.optimiser.param_groups:
             group["lr"] = settings.lr * (settings.lr_drop_factor if dropped else 1.0)
         if not self.network.training:  # visiting every module costs another tenth of a step
             self.network.train()
+        one_shot = self.network if isinstance(self.network, OneShotNet) else None
+        validation = _ValidationBatches(self, rows, val_rows)
         total = torch.zeros((), device=rows.device)
         for batch in mini_batches(train_rows, settings.batch_size, self.order):
             x, y = rows.take(batch)
@@ -155,10 +169,14 @@ class _Trial:
                 objective = self.network.objective(x, y, n_train)
             (-objective).backward()
             self.optimiser.step()
+            if one_shot:
+                one_shot.method.after_step(one_shot, validation)
             total += objective.detach() * len(batch)
         self.train_objective = float(total) / n_train  # the epoch's only wait for the device
         if not math.isfinite(self.train_objective):
             raise TrialFailed(f"the training objective became {self.train_objective} in epoch {self.epoch}")
+        if one_shot:
+            one_shot.method.after_epoch(one_shot, self._epoch(), validation)
         if settings.monitor == "train_objective":
             self._keep_if_better(self.train_objective)
         elif settings.monitor == "none":
@@ -168,22 +186,41 @@ class _Trial:
         """Mean validation log-likelihood of the predictive distribution and its other measures."""
         self.val = self._measured(rows, val_rows)
         if isinstance(self.network, OneShotNet):
-            self.depths.append((self.epoch, choose_depth(_q(self.network), self.config.posterior.rule)))
+            depth = self._chosen_depth(self.network, _q(self.network), self.val_per_depth)
+            self.depths.append((self.epoch, depth))
         if self.config.training.monitor == "val_objective":
             self._keep_if_better(self.val.log_likelihood)
 
     def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
-        log_probs = predict(self.network, rows, val_rows)
-        self.val_samples += len(val_rows)
-        if not bool(log_probs.isfinite().all()):
-            raise TrialFailed(f"a validation prediction became non-finite in epoch {self.epoch}")
-        return measure(log_probs, rows.y[val_rows])
+        """Of the prediction that the network stands for: of a posterior the average over depths, else at one depth."""
+        network, y = self.network, rows.y[val_rows]
+        by_validation = isinstance(network, OneShotNet) and network.method.validation == "chooses"
+        if isinstance(network, FixedDepthNet) or (network.method.is_posterior and not by_validation):
+            log_probs = _all_finite(predict(network, rows, val_rows), self.epoch)
+        else:
+            per_depth = _all_finite(predict_per_depth(network, rows, val_rows), self.epoch)
+            if by_validation:
+                self.val_per_depth = log_probs_of(per_depth.double(), y).mean(dim=1).tolist()
+            if network.method.is_posterior:
+                log_probs = torch.logsumexp(network.posterior.log_q().detach()[:, None, None] + per_depth, dim=0)
+            else:
+                log_probs = per_depth[self._chosen_depth(network, _q(network), self.val_per_depth)]
+        return measure(log_probs, y)
+
+    def _chosen_depth(self, network: OneShotNet, q: Tensor, val: list[float] | None) -> int:
+        values = None if val is None else torch.tensor(val, dtype=torch.float64)
+        return network.choose(q, values, self.config.posterior.rule)
+
+    def _epoch(self) -> Epoch:
+        return Epoch(self.epoch, self.config.training.max_epochs, self.n_train)
 
     def _keep_if_better(self, value: float) -> None:
         best = self.best
-        # The first value always counts: minus infinity has no distance to it.
-        if best.epoch == 0 or value - best.value > self.config.training.min_delta:
+        # The first value always counts: minus infinity has no distance to it. In a warm-up every one is the first.
+        if not best.settled or value - best.value > self.config.training.min_delta:
             best.value, best.epoch, best.train_objective, best.val = value, self.epoch, self.train_objective, self.val
+            best.val_per_depth = self.val_per_depth
+            best.settled = isinstance(self.network, FixedDepthNet) or self.network.method.settled(self._epoch())
             torch._foreach_copy_(best.state, self.state)
 
     def stop_reason(self) -> StopReason | None:
@@ -196,6 +233,7 @@ class _Trial:
         torch._foreach_copy_(self.state, self.best.state)
         if self.config.training.monitor != "val_objective":
             self.best.val = self._measured(rows, val_rows)
+            self.best.val_per_depth = self.val_per_depth
 
     def progress(
         self,
@@ -233,10 +271,9 @@ class _Trial:
         )
 
     def cost(self, data: TrainingData, timer: PhaseTimer, devices_held: float) -> Cost:
-        config, samples = self.config, self.epoch * data.n_train
-        shapes = (config, data.sample_shape, data.n_classes)
-        flop = samples * cost_of.flop_per_sample(*shapes, train=True)
-        flop += self.val_samples * cost_of.flop_per_sample(*shapes, train=False)
+        trained, looked = self.network.trained, self.network.looked
+        shapes = (self.config.network, data.sample_shape, data.n_classes)
+        flop = cost_of.flop(*shapes, trained, train=True) + cost_of.flop(*shapes, looked, train=False)
         held = timer.held_seconds
         return Cost(
             held_seconds=held,
@@ -244,9 +281,9 @@ class _Trial:
             phases=timer.phases(held),
             tflop=flop / 1e12,
             epochs=self.epoch,
-            samples=samples,
-            block_passes=samples * config.depth,
-            head_passes=samples * (config.depth + 1 if config.learns_depth else 1),
+            samples=trained.samples,
+            block_passes=trained.blocks,
+            head_passes=trained.heads,
             peak_memory_bytes=cost_of.peak_memory_bytes(self.best.state[0].device),
         )
 
@@ -256,7 +293,15 @@ class _Trial:
         own = dict(zip(self.network.state_dict(), self.best.state, strict=True))
         best = copy.deepcopy(self.network.posterior)
         best.load_state_dict({name: own[f"posterior.{name}"] for name in best.state_dict()})
-        return posterior_record(best.probabilities(), self.config.posterior)
+        q, val = best.probabilities(), self.best.val_per_depth or self.val_per_depth
+        by_rule = {rule: choose_depth(q, rule) for rule in RULES}
+        return Posterior(
+            q=tuple(q.tolist()),
+            rule="validation" if val else self.config.posterior.rule,
+            d_opt=self._chosen_depth(self.network, q, val),
+            d_opt_by_rule=by_rule | ({"validation": best_depth(torch.tensor(val, dtype=torch.float64))} if val else {}),
+            val_log_likelihoods=tuple(val or ()),
+        )
 
     def _depth_changed_late(self) -> bool | None:
         """Whether the rule's depth changed in the last quarter of training, which says that q had not converged."""
@@ -276,9 +321,14 @@ class _Trial:
                 "order": self.order.get_state(),
                 "best_state": best.state,
                 "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
+                "best_val_per_depth": best.val_per_depth,
+                "best_settled": best.settled,
                 "train_objective": self.train_objective,
                 "val": self.val and self.val.model_dump(),
-                "val_samples": self.val_samples,
+                "val_per_depth": self.val_per_depth,
+                "trained": dataclasses.astuple(self.network.trained),
+                "looked": dataclasses.astuple(self.network.looked),
+                "random": self.network.random.get_state() if isinstance(self.network, OneShotNet) else None,
                 "depths": self.depths,
                 "cost": self.cost(data, timer, devices_held=1.0).model_dump_json(),
             },
@@ -286,32 +336,65 @@ class _Trial:
         )
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
+        if "looked" not in checkpoint:
+            raise UserError("the checkpoint was written by an earlier version; start the trial anew")
         self.epoch = checkpoint["epoch"]
         self.network.load_state_dict(checkpoint["network"])
         self.optimiser.load_state_dict(checkpoint["optimiser"])
         self.order.set_state(checkpoint["order"].cpu())
         value, epoch, train_objective, val = checkpoint["best"]
         self.best = _Best(checkpoint["best_state"], value, epoch, train_objective, val and Measures(**val))
+        self.best.val_per_depth, self.best.settled = checkpoint["best_val_per_depth"], checkpoint["best_settled"]
         self.train_objective = checkpoint["train_objective"]
         self.val = checkpoint["val"] and Measures(**checkpoint["val"])
-        self.val_samples = checkpoint["val_samples"]
+        self.val_per_depth = checkpoint["val_per_depth"]
+        self.network.trained, self.network.looked = Passes(*checkpoint["trained"]), Passes(*checkpoint["looked"])
+        if isinstance(self.network, OneShotNet):
+            self.network.random.set_state(checkpoint["random"].cpu())
         self.depths = [(epoch, depth) for epoch, depth in checkpoint["depths"]]
 
 
-def predict(network: DepthNet, rows: DeviceRows, which: Tensor) -> Tensor:
+class _ValidationBatches:
+    """Mini-batches of the validation set for a method that fits something to them, in an order of its own.
+
+    They begin anew with each epoch, so that a checkpoint needs no place in the order.
+    """
+
+    def __init__(self, trial: _Trial, rows: DeviceRows, val_rows: Tensor) -> None:
+        self._trial, self._rows, self._val_rows = trial, rows, val_rows
+        self._batches: Iterator[Tensor] | None = None
+
+    def __call__(self) -> Batch:
+        network, batch_size = self._trial.network, self._trial.config.training.batch_size
+        assert isinstance(network, OneShotNet)
+        if network.method.validation != "fits":
+            raise UserError(
+                f"{type(network.method).__name__} asks for validation labels in training; declare `validation = "
+                f'"fits"`, it says {network.method.validation!r}'
+            )
+        if self._batches is None:
+            self._batches = itertools.cycle(mini_batches(self._val_rows, batch_size, network.random))
+        return self._rows.take(next(self._batches))
+
+
+def predict(network: nn.Module, rows: DeviceRows, which: Tensor) -> Tensor:
     """Class log-probabilities of the given rows, in evaluation mode."""
     network.eval()
     with torch.inference_mode():
         return torch.cat([network(x) for x, _ in rows.chunks(which)])
 
 
-def posterior_record(q: Tensor, settings: PosteriorSettings) -> Posterior:
-    return Posterior(
-        q=tuple(q.tolist()),
-        rule=settings.rule,
-        d_opt=choose_depth(q, settings.rule),
-        d_opt_by_rule={rule: choose_depth(q, rule) for rule in RULES},
-    )
+def predict_per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> Tensor:
+    """The same at every depth: (D+1, N, classes)."""
+    network.eval()
+    with torch.inference_mode():
+        return torch.cat([network.log_probs_per_depth(x) for x, _ in rows.chunks(which)], dim=1)
+
+
+def _all_finite(log_probs: Tensor, epoch: int) -> Tensor:
+    if not bool(log_probs.isfinite().all()):
+        raise TrialFailed(f"a validation prediction became non-finite in epoch {epoch}")
+    return log_probs
 
 
 def best_network(path: Path, config: TrialConfig, data: TrainingData, device: torch.device) -> DepthNet:

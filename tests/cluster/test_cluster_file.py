@@ -180,6 +180,18 @@ def test_ipv6_counts_as_the_world() -> None:
         ("just words", "must be a mapping"),
         ("cluster_name: x\nprovider: {type: gcloud}", "aws, local"),
         ("cluster_name: x", "aws, local"),
+        ("provider: {type: [aws]}", "aws, local"),
+        ("provider: {type: local, worker_ips: 3}", "provider.worker_ips should be a valid list; got 3"),
+        ("provider: {type: local}\nhead_start_ray_commands: [3]", "head_start_ray_commands.0 should be a valid string"),
+        ("provider: {type: local}\nsetup_commands: {a: b}", "setup_commands should be a valid list"),
+        ("provider: {type: aws}\ndocker: [a]", "docker should be a valid dictionary"),
+        (
+            "provider: {type: aws}\navailable_node_types: {a: {node_config: 3}}",
+            "node_config should be a valid dictionary",
+        ),
+        ("provider: {type: aws, security_group: {IpPermissions: [3]}}", "provider.security_group.IpPermissions.0"),
+        ("a: &a [x]\nb: !!int x", "tags such as"),
+        ("[" * 5000, "at most 50 mappings and lists"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -315,11 +315,11 @@ def test_beside_a_replay_no_method_is_charged_what_does_not_carry_over() -> None
 
 def test_rows_of_one_one_shot_method_are_not_one_network(tmp_path: Path) -> None:
     """Their options are part of the network: they differ in the method, and in nothing else."""
-    (tmp_path / "exits.py").write_text(EXITS)
-    rows = parse_methods(f"{tmp_path / 'exits.py'}:scale=2.0,{tmp_path / 'exits.py'}:scale=3.0")
+    (tmp_path / "equal_exits.py").write_text(EXITS)
+    rows = parse_methods(f"{tmp_path / 'equal_exits.py'}:scale=2.0,{tmp_path / 'equal_exits.py'}:scale=3.0")
     units = make_running([small_space()], rows, [0, 1], RunOptions(out=tmp_path))
     for unit in units:
         unit.folder.claim(unit.plan, fresh=False)
     rehearse(units)
     comparison = compare([unit.folder.read() for unit in units])
-    assert comparison.methods == ("exits:scale=2.0", "exits:scale=3.0") and comparison.fairness == ()
+    assert comparison.methods == ("equal_exits:scale=2.0", "equal_exits:scale=3.0") and comparison.fairness == ()

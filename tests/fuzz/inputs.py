@@ -210,7 +210,7 @@ def space_files(draw: DrawFn) -> Case:
         return Case(reads_space(draw, draw(bad)), valid=False)
     if kind == 7:
         name = draw(NOISE.filter(lambda text: not text.startswith("-"))) or "nothing"
-        return Case(("run", name, "--dry-run"), valid=False)
+        return Case(draw(st.sampled_from([reads_space(draw, name), ("study", name), ("doctor", name)])), valid=False)
     return Case(reads_space(draw, "mine.yaml"), valid=False, files={"mine.yaml": draw(broken_yaml())})
 
 
@@ -418,7 +418,7 @@ RUN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 TRIAL_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "--depth": (*NO_COUNT[:-2], "4"),
+    "--depth": (*NO_AMOUNT, "1.5", "9" * 5000, "4"),
     "--seed": (*NO_AMOUNT, "9" * 5000, "99999999999"),
     "--cpus": (*NO_COUNT, "99999"),
     "--device": NO_DEVICE,
@@ -464,6 +464,10 @@ def options(draw: DrawFn) -> Case:
                 (RUN_OPTIONS, ("run", "mine.yaml", *draw(st.sampled_from([(), ("--dry-run",)])))),
                 (TRIAL_OPTIONS, ("trial", "mine.yaml")),
                 (DOCTOR_OPTIONS, ("doctor",)),
+                (
+                    {"--out": NO_PATH},
+                    draw(st.sampled_from([("compare", "small"), ("report", "x"), ("sync",), ("ui",)])),
+                ),
             ]
         )
     )
@@ -738,3 +742,10 @@ GROUPS: Mapping[str, tuple[int, SearchStrategy[Case]]] = {
     "data": (6, data_files()),
     "study": (3, study_files()),
 }
+
+WARM_UP = (
+    Case(("run", "mine.yaml", "--dry-run", "--methods", "ldn,grid"), valid=True, files={"mine.yaml": dumped(SPACE)}),
+    Case(("check", "asha"), valid=True),
+    Case(("sync", "small", "--out", "results"), valid=True, files=results_on_disk()),
+    Case(("report", "small"), valid=True, files=results_on_disk()),
+)

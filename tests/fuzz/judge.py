@@ -43,7 +43,7 @@ class _TooLong(BaseException):
     """Not an Exception: nothing on the way may take it for one of its own."""
 
 
-def judge(case: Case, folder: Path) -> Judgement:
+def judge(case: Case, folder: Path, seconds: float = SECONDS) -> Judgement:
     for name, content in case.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def judge(case: Case, folder: Path) -> Judgement:
     try:
         with (
             contextlib.chdir(folder),
-            _limit(SECONDS),
+            _limit(seconds),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
@@ -64,13 +64,13 @@ def judge(case: Case, folder: Path) -> Judgement:
             except SystemExit as end:
                 code = end.code
     except _TooLong:
-        return Judgement("hang", "".join(traceback.format_exc().splitlines(True)[-6:-1]), SECONDS)
+        return Judgement("hang", "".join(traceback.format_exc().splitlines(True)[-6:-1]), seconds)
     except BaseException:
         return Judgement("traceback", traceback.format_exc(), time.monotonic() - began)
-    seconds = time.monotonic() - began
+    took = time.monotonic() - began
     written = _contents(folder) != before
     verdict, why = _verdict(case, code, out.getvalue(), err.getvalue(), written, folder)
-    return Judgement(verdict, why, seconds)
+    return Judgement(verdict, why, took)
 
 
 def _verdict(case: Case, code: object, out: str, err: str, written: bool, folder: Path) -> tuple[Verdict, str]:

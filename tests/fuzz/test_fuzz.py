@@ -15,9 +15,9 @@ from tests.fuzz.judge import Case, judge
 
 @pytest.mark.slow
 def test_malformed_inputs_are_refused_in_one_sentence() -> None:
-    tally = fuzz(inputs=60, number=1)
+    tally = fuzz(inputs=45, number=1)
     assert tally.faults == [], tally.table()
-    assert sum(counts["refused"] for counts in tally.counts.values()) > 30
+    assert sum(counts["refused"] for counts in tally.counts.values()) > 25
     assert sum(counts["accepted"] for counts in tally.counts.values()) > 0, "and not everything is refused"
 
 
@@ -72,5 +72,5 @@ def test_the_judge(
     program: Callable[[list[str]], None], valid: bool, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging, "main", program)
-    monkeypatch.setattr(judging, "SECONDS", 0.2)
-    assert judge(Case(("run",), valid, {"a/b": b"c"}, secrets=("s3cret",)), tmp_path).verdict == verdict
+    case = Case(("run",), valid, {"a/b": b"c"}, secrets=("s3cret",))
+    assert judge(case, tmp_path, seconds=0.2).verdict == verdict

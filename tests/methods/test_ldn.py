@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from harness.data.on_device import on_device
-from harness.methods.ldn import LearntDepthNet
-from harness.models import FixedDepthNet
+from harness.models import FixedDepthNet, OneShotNet
 from harness.models.one_shot import log_probs_of
 from harness.records import FIXED_DEPTH, TrialConfig
 from harness.training.evaluate import exact_posterior
@@ -29,7 +28,7 @@ def _rows(trial: TrialConfig) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.take(train_rows)
 
 
-def _log_likelihoods(network: LearntDepthNet, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+def _log_likelihoods(network: OneShotNet, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
     """Σ_n log p(y_n | x_n, d=i) in float64."""
     with torch.no_grad():
         log_probs = network.log_probs_per_depth(x).double().numpy()
@@ -134,7 +133,7 @@ def test_objective_is_the_formula() -> None:
 # --- learnt depth against fixed depth -----------------------------------------------------------------------------
 
 
-def _fixed_depth_twin(learnt: LearntDepthNet, trial: TrialConfig, depth: int) -> FixedDepthNet:
+def _fixed_depth_twin(learnt: OneShotNet, trial: TrialConfig, depth: int) -> FixedDepthNet:
     """A stand-alone network of `depth` blocks that is given the learnt-depth network's weights by name."""
     data = data_for(trial)
     fixed = trial.model_copy(update={"kind": FIXED_DEPTH, "depth": depth})

@@ -6,6 +6,7 @@ from typing import Any
 
 import optuna
 import pytest
+import torch
 from optuna.trial import TrialState
 
 from harness.errors import UserError
@@ -15,6 +16,7 @@ from harness.methods.golden_section import GoldenSectionSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
 from harness.methods.random_search import draw_depths
 from harness.spaces import SearchSpace
+from harness.training.environment import environment
 from tests.rehearsed import depths, run, small_space
 
 
@@ -144,6 +146,36 @@ def test_startup_trials_leave_some_of_the_budget_to_the_model() -> None:
         space = small_space(budget={"trials": trials, "early_stopping_trials": trials})
         search: Any = plan_of("optuna_tpe", space).search_alg
         assert search._sampler._n_startup_trials == max(2, trials // 3)
+
+
+def test_settings_that_optuna_changed_between_versions_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were they left to the installed version, two installs would run two algorithms."""
+    given: list[tuple[str, dict[str, Any]]] = []
+    for name in ("TPESampler", "GPSampler"):
+        sampler = getattr(optuna.samplers, name)
+
+        def noted(name: str = name, sampler: Any = sampler, **settings: Any) -> Any:
+            given.append((name, settings))
+            return sampler(**settings)
+
+        monkeypatch.setattr(optuna.samplers, name, noted)
+    for method in ("optuna_tpe", "optuna_asha", "optuna_gp"):
+        plan_of(method)
+    assert [name for name, _ in given] == ["TPESampler", "TPESampler", "GPSampler"]
+    for _, settings in given[:2]:
+        assert settings["multivariate"] is True and settings["constant_liar"] is True
+        assert {"seed", "n_startup_trials"} < set(settings)
+    assert set(given[2][1]) == {"seed", "n_startup_trials", "deterministic_objective"}
+    assert environment(torch.device("cpu")).optuna == optuna.__version__
+
+
+def test_random_depth_is_one_depth_of_the_space(tmp_path: Path) -> None:
+    space = small_space(depth={"min": 1, "max": 9, "step": 2})
+    drawn = [plan_of("random_depth", space, seed).depths for seed in range(40)]
+    assert drawn == [plan_of("random_depth", space, seed).depths for seed in range(40)]
+    assert {depth for depths in drawn for depth in depths or ()} == {1, 3, 5, 7, 9}
+    result = run(tmp_path, "random_depth", space).result
+    assert result and result.trials == 1 and result.d_opt in space.depth.values
 
 
 # --- random search ------------------------------------------------------------------------------------------------

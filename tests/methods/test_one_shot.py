@@ -8,37 +8,29 @@ import torch
 from harness.errors import UserError
 from harness.methods import load_method, one_shot_method
 from harness.methods.base import OneShotMethod
+from harness.models import DepthMixture
 from harness.running.conformance import check_method
 from harness.spaces import load_space
-from harness.training.final import chosen_network
+from harness.training.networks import chosen_network
 from harness.training.train import run_trial
 from tests.rehearsed import make_unit
 from tests.tiny import config, spirals
 
 EXITS = '''
-from typing import ClassVar
-
 from torch import Tensor
 
 from harness.methods.base import OneShotMethod
-from harness.models.depth_posterior import DepthPosterior, log_prior
 from harness.models.one_shot import OneShotNet
-from harness.models.resnet import Backbone
-from harness.spaces import PosteriorSettings
-
-
-class EveryExit(OneShotNet):
-    def objective(self, x: Tensor, y: Tensor, n_train: int) -> Tensor:
-        return self.log_likelihood_per_depth(x, y).mean() - self.posterior.kl() / n_train
 
 
 class Exits(OneShotMethod):
     """Equal weights for all depths."""
 
     scale: float = 1.0
+    is_posterior = True
 
-    def network(self, backbone: Backbone, posterior: PosteriorSettings) -> EveryExit:
-        return EveryExit(backbone, DepthPosterior(log_prior(posterior.prior, len(backbone.blocks))))
+    def objective(self, net: OneShotNet, x: Tensor, y: Tensor, n_train: int) -> Tensor:
+        return net.log_likelihood_per_depth(x, y).mean() - net.posterior.kl() / n_train
 '''
 
 
@@ -59,7 +51,7 @@ def test_a_file_of_ones_own_trains_prunes_and_hands_over(exits: str) -> None:
     d_opt = trained.progress.posterior.d_opt
     x = torch.zeros(2, 2)
     assert chosen_network(trained.network, d_opt)(x).exp().sum(dim=-1).tolist() == pytest.approx([1.0, 1.0])
-    assert type(chosen_network(trained.network, 1)) is type(trained.network)
+    assert isinstance(chosen_network(trained.network, 1), DepthMixture)
 
 
 def test_it_keeps_the_rules_and_its_plan_carries_its_options(exits: str, tmp_path: Path) -> None:
@@ -79,8 +71,8 @@ def test_a_search_has_no_network() -> None:
         one_shot_method("gird", {})
 
 
-def test_a_file_without_a_network_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_without_an_objective_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "unfinished.py"
-    path.write_text(EXITS.replace("def network", "def net"))
-    with pytest.raises(UserError, match=r"Exits does not define network\(backbone, posterior\)"):
+    path.write_text(EXITS.replace("def objective", "def goal"))
+    with pytest.raises(UserError, match=r"Exits does not define objective\(net, x, y, n_train\)"):
         load_method(str(path))

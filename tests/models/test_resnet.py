@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import UserError
-from harness.models.resnet import PooledConv, StackedBatchNorm
+from harness.models.resnet import PooledConv, StackedBatchNorm, build_backbone, parameter_count
+from harness.spaces import Convolutional, FullyConnected
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 
@@ -72,7 +73,7 @@ def test_pruned_statistics_serve_the_first_depths(mode: Literal["per_depth", "sh
     x = torch.randn(DEPTHS, SAMPLES, WIDTH, generator=generator) * torch.arange(1.0, DEPTHS + 1)[:, None, None]
     stacked(x)
     stacked.eval()
-    torch.testing.assert_close(stacked.pruned(1).eval()(x[:2]), stacked(x)[:2])
+    torch.testing.assert_close(stacked.kept(range(2)).eval()(x[:2]), stacked(x)[:2])
 
 
 def test_initialisation_is_a_function_of_seed_kind_and_depth() -> None:
@@ -110,3 +111,14 @@ def test_conv_network_refuses_what_its_stem_cannot_take(shape: tuple[int, ...], 
 
 def test_conv_network_takes_the_smallest_image() -> None:
     assert build_network(conv_config(), (1, 6, 6), 3).eval()(torch.zeros(2, 1, 6, 6)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+@pytest.mark.parametrize("kind", ["fc", "conv"])
+def test_parameters_are_counted_without_building(kind: str, depth: int) -> None:
+    settings = (
+        FullyConnected(kind="fc", width=5) if kind == "fc" else Convolutional(kind="conv", channels=6, bottleneck=4)
+    )
+    shape = (7,) if kind == "fc" else (2, 8, 8)
+    network = build_backbone(settings, shape, 3, depth, 1)
+    assert parameter_count(settings, shape, 3, depth) == sum(each.numel() for each in network.parameters())

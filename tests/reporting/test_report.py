@@ -127,13 +127,14 @@ def test_the_same_records_give_the_same_bytes(full: str) -> None:
 
 @pytest.mark.slow
 def test_users_text_is_escaped_everywhere() -> None:
-    nasty = "<script>alert(\"x\")</script> $a$ & 'b'"
+    nasty = "<script>alert(\"x\")</script> $a$ & 'b' \x1b[31m \x9b \u202e"
     environment = ENVIRONMENT.model_copy(update={"machine": nasty})
     html = report(make_units(("ldn", nasty), range(2), environments={"ldn": environment}))
     page = parsed(html)
     assert "script" not in page.tags
     assert "<script" not in html
     assert "$a$" in html
+    assert not set(html) & set("\x1b\x9b\u202e"), "in tables and in figures alike"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import yaml
 from harness.comparing.numbers import plain
 from harness.data.on_device import DeviceRows
 from harness.errors import UserError
-from harness.methods.ldn import LearntDepthNet
+from harness.models import OneShotNet
 from harness.studies.definition import Study, load_study
 from harness.studies.figures import draw_figures
 from harness.studies.figures.lines import cells_by_data_set, points_of, setting_of
@@ -23,7 +23,7 @@ from harness.studies.networks import TrainedNetwork, load_network
 from harness.studies.readings import READINGS
 from harness.studies.results import StudyResults
 from harness.studies.words import data_set_of, name_of
-from harness.training.final import chosen_network
+from harness.training.networks import chosen_network
 from harness.training.train import predict
 from tests.studies.trained import train_study
 from tests.tiny import conv_config, images, used_network
@@ -149,7 +149,7 @@ def test_a_network_from_its_checkpoint_computes_what_was_measured(trained: tuple
     which = torch.arange(7)
     own = units["ldn"]
     assert own.result and own.trials[0].posterior
-    assert isinstance(learnt.network, LearntDepthNet)
+    assert isinstance(learnt.network, OneShotNet)
     assert learnt.network.posterior.log_q().exp().tolist() == pytest.approx(own.trials[0].posterior.q)
     pruned = predict(chosen_network(learnt.network, own.result.d_opt), rows, which).exp()[:, 1]
     assert learnt.marginal(x) == pytest.approx(pruned.numpy(), abs=1e-5)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness import keys
-from harness.methods.ldn import LearntDepthNet
+from harness.models import DepthMixture, OneShotNet
 from harness.records import TrialConfig
 from harness.tracking.models import Winner
 from harness.tracking.writer import sync
@@ -20,11 +20,11 @@ from tests.synthetic import make_space, make_units
 from tests.tracking.test_writer import SMALL, assert_complete, runs_of
 
 
-def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> LearntDepthNet:
+def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> DepthMixture:
     """A learnt-depth network pruned to depth 2, its running statistics and q moved away from their start."""
     space = make_space(network=network, depth={"min": 0, "max": 4})
     built = build_network(TrialConfig.of(space, "ldn", 4, seed), sample_shape, n_classes=3)
-    assert isinstance(built, LearntDepthNet)
+    assert isinstance(built, OneShotNet)
     optimiser = torch.optim.SGD(built.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(3):
@@ -32,9 +32,7 @@ def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], see
         optimiser.zero_grad()
         (-built.objective(x, y, n_train=32)).backward()
         optimiser.step()
-    pruned = built.pruned(2)
-    assert isinstance(pruned, LearntDepthNet)
-    return pruned
+    return built.pruned(2)
 
 
 @pytest.mark.slow

@@ -210,3 +210,33 @@ def test_an_address_mlflow_cannot_track_at_is_refused(address: str) -> None:
 def test_a_unit_without_trials_waits(uri: str) -> None:
     (unit,) = make_units(["ldn"], [0])
     assert sync([Unit(plan=unit.plan, trials=(), result=None)], uri) == Synced(written=0, unchanged=1, warning=None)
+
+
+@pytest.mark.parametrize("scheme", ["http", "mysql"])
+def test_no_password_is_told_when_nobody_answers(
+    scheme: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with caplog.at_level(logging.DEBUG, logger="harness"):
+        done = sync(make_units(["ldn"], [0]), f"{scheme}://me:s3cr/t@w0rd@127.0.0.1:9/x?token=t0ken")
+    assert done.warning and f"MLflow at {scheme}://127.0.0.1:9/x?*** could not be written" in done.warning
+    assert "tracking failed" in caplog.text
+    assert not [secret for secret in ("s3cr", "w0rd", "t0ken") if secret in done.warning + caplog.text]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://", "http://host:99999999", "http://[::1", "sqlite:///", "http://ho st", "http://host\x1b"]
+)
+def test_an_address_without_what_it_needs_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match="a tracking URI must be"):
+        Tracker(address)
+
+
+def test_a_description_is_text_in_the_note(uri: str) -> None:
+    hostile = "[a](javascript:x) <img> \x1b[31m **b**"
+    units = make_units(["ldn"], [0], space=make_space(description=hostile))
+    sync(units, uri)
+    experiment = MlflowClient(uri).get_experiment_by_name(units[0].plan.space.name)
+    assert experiment is not None
+    note = experiment.tags["mlflow.note.content"]
+    assert "\\[a\\](javascript:x) &lt;img> �\\[31m \\*\\*b\\*\\*" in note and "\x1b" not in note

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from harness.models.passes import Passes
 from harness.records import PHASES, Cost, TrialConfig
-from harness.training.cost import PhaseTimer, flop_per_sample, total
+from harness.training.cost import PhaseTimer, flop, total
 from harness.training.networks import build_network
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, images, spirals
@@ -97,6 +98,12 @@ def test_total_adds_everything_and_takes_the_largest_peak() -> None:
 
 
 # --- FLOPs --------------------------------------------------------------------------------------------------------
+
+
+def flop_per_sample(trial: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, train: bool) -> int:
+    """Of a network that predicts at all of its depths, if it learns its depth, else at the last one."""
+    passes = Passes(samples=1, blocks=trial.depth, heads=trial.depth + 1 if trial.learns_depth else 1)
+    return flop(trial.network, sample_shape, n_classes, passes, train)
 
 
 def _direct_count(trial: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, train: bool) -> float:

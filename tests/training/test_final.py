@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from harness.data import load_test
-from harness.methods.ldn import LearntDepthNet
-from harness.models import FixedDepthNet
+from harness.models import FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
 from harness.records import FinalEvaluation
 from harness.training.evaluate import class_reliability, measure, reliability
-from harness.training.final import chosen_network, evaluate_on_test
+from harness.training.final import evaluate_on_test
+from harness.training.networks import chosen_network
 from harness.training.train import Trained, run_trial
 from tests.tiny import config, spirals
 
@@ -29,7 +29,7 @@ def _test_rows(trial: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_everything_about_a_learnt_depth_is_read_at_one_opening(trained: Trained) -> None:
     network = trained.network
-    assert isinstance(network, LearntDepthNet)
+    assert isinstance(network, OneShotNet)
     final = evaluate_on_test(network, 2, LDN, spirals(LDN))
     x, y = _test_rows(LDN)
     with torch.no_grad():

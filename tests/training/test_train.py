@@ -238,7 +238,7 @@ def test_val_of_the_record_is_that_of_the_kept_parameters() -> None:
         rows, _, val_rows = on_device(data, CPU)
         assert trained.progress.val == measure(predict(trained.network, rows, val_rows), rows.y[val_rows])
         assert isinstance(trained.network, OneShotNet)
-        q = torch.softmax(trained.network.posterior.logits.double(), dim=0)
+        q = torch.softmax(trained.network.posterior.log_weights().double(), dim=0)
         assert trained.progress.posterior and trained.progress.posterior.q == pytest.approx(q.tolist())
 
 

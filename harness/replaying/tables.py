@@ -1,0 +1,86 @@
+"""Recordings as one file that travels: `harness export` writes it, `harness replay` reads it on another machine.
+
+A table is gzip over two lines of JSON: a header with the format's version and the SHA-256 of the second line, then
+everything that replays need (`Recorded`), without the names of the machines.
+"""
+
+import gzip
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.errors import UserError
+from harness.replaying.recorded import Recorded
+from harness.running.store import write_atomically
+from harness.text.files import checked_path
+
+ENDING = ".json.gz"
+VERSION = 1
+MOST_BYTES = 10**9  # unpacked
+_NAME = "table"  # the header's key of the version: what a file without it is, we cannot tell
+
+
+def write_table(path: Path, recorded: Recorded) -> None:
+    """The same recordings give the same bytes."""
+    if not checked_path(path, "a table").name.endswith(ENDING):
+        raise UserError(f"a table's name ends in {ENDING}; got {path.name!r}")
+    recorded.check()
+    nameless = recorded.model_copy(
+        update={
+            "recordings": tuple(
+                each.model_copy(update={"facts": each.facts.model_copy(update={"host": ""})})
+                for each in recorded.recordings
+            )
+        }
+    )
+    body = nameless.model_dump_json()
+    header = json.dumps({_NAME: VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest()})
+    try:
+        write_atomically(path, gzip.compress(f"{header}\n{body}\n".encode(), mtime=0))
+    except OSError as error:
+        raise UserError(f"the table {path} cannot be written: {error.strerror}") from None
+
+
+def read_table(path: Path) -> Recorded:
+    """As it was written, or an error: nothing of a damaged table is used."""
+    if not checked_path(path, "a table").is_file():
+        raise UserError(f"there is no table {path}; `harness export` writes one")
+    try:
+        with gzip.open(path) as file:
+            text = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
+        raise _damaged(path, "it cannot be unpacked") from None
+    if len(text) > MOST_BYTES:
+        raise UserError(f"the table {path} is larger than {MOST_BYTES:,} bytes")
+    first, _, body = text.rstrip(b"\n").partition(b"\n")
+    header = _header(first)
+    version = header.get(_NAME)
+    if not isinstance(version, int):
+        raise UserError(f"{path} is no table of recordings; `harness export` writes them")
+    if version > VERSION:
+        raise UserError(
+            f"the table {path} was written by a newer version of the harness (format {version}, this one reads "
+            f"{VERSION}); install that version, or export it again with this one"
+        )
+    if hashlib.sha256(body).hexdigest() != header.get("sha256"):
+        raise _damaged(path, "its content is not what was written")
+    try:
+        return Recorded.model_validate_json(body)
+    except ValidationError as error:
+        raise _damaged(path, f"{error.error_count()} invalid fields") from None
+
+
+def _header(line: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(line[:1000])
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _damaged(path: Path, why: str) -> UserError:
+    return UserError(f"the table {path} is damaged: {why}; get it again from where it came")

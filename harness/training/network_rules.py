@@ -1,0 +1,278 @@
+"""What every one-shot network must keep to, checked on networks of a few blocks and rows that are made up."""
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.data import watched_test_set
+from harness.data.on_device import on_device
+from harness.data.splits import Pool, TrainingData, training_data
+from harness.errors import UserError
+from harness.methods import blaming, one_shot_method
+from harness.methods.base import OneShotMethod
+from harness.models import ChosenNet, OneShotNet
+from harness.models.depth_posterior import RULES
+from harness.records import Progress, TrialConfig
+from harness.spaces import (
+    Convolutional,
+    ExplicitPrior,
+    FullyConnected,
+    NetworkSettings,
+    PriorSettings,
+    Rule,
+    SearchSpace,
+    UniformPrior,
+)
+from harness.training.model_file import load_model, save_model
+from harness.training.networks import build_network, chosen_network
+from harness.training.train import run_trial
+
+DEPTH, EPOCHS, SEED = 3, 6, 3
+FIRST_ROWS = 32  # for a first step
+NETWORKS: tuple[NetworkSettings, ...] = (
+    FullyConnected(kind="fc", width=5),
+    Convolutional(kind="conv", channels=4, bottleneck=3),
+)
+
+
+class NotKept(Exception):
+    """A rule that a method breaks, in one sentence."""
+
+
+def require(kept: bool, otherwise: str) -> None:
+    if not kept:
+        raise NotKept(otherwise)
+
+
+def network_rules(name: str, method: OneShotMethod, space: SearchSpace) -> list[tuple[str, Callable[[], str]]]:
+    """Every rule and its test, which says what was seen."""
+    kits = [_Kit.of(name, method, space, settings) for settings in NETWORKS]
+
+    def each(test: Callable[[_Kit], str]) -> Callable[[], str]:
+        def on_one_thread() -> str:  # networks this small only wait for each other's threads
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                return ", ".join(dict.fromkeys(test(kit) for kit in kits))
+            finally:
+                torch.set_num_threads(threads)
+
+        return on_one_thread
+
+    return [
+        ("the objective is one finite number with a gradient", each(_objective)),
+        ("predictions at every depth, and weights over depths, are probabilities", each(_probabilities)),
+        ("it prunes to any depth, and the pruned network predicts the same", each(_prunes)),
+        ("the choice of depth lies in 0 … D", each(_choice)),
+        ("same seed, same network", each(_same_network)),
+        ("a trial goes on from a checkpoint to the bit", each(_resumes)),
+        ("validation labels are used as it says", each(_validation_labels)),
+        ("no use of test data", each(_no_test_data)),
+    ]
+
+
+@dataclass
+class _Kit:
+    """A small trial of the method and rows for it."""
+
+    config: TrialConfig
+    data: TrainingData
+
+    @classmethod
+    def of(cls, name: str, method: OneShotMethod, space: SearchSpace, settings: NetworkSettings) -> "_Kit":
+        """Of the space only the prior is kept: how its networks train is checked, not its data."""
+        training = {"max_epochs": EPOCHS, "patience": EPOCHS, "batch_size": 8, "eval_every": 1, "report_every": 1}
+        changes = {
+            "network": settings,
+            "training": space.training.model_copy(update={**training, "monitor": "none", "compile": False}),
+            "posterior": space.posterior.model_copy(update={"prior": _prior_for(space)}),
+        }
+        config = TrialConfig.of(space, name, DEPTH, SEED, method.model_dump(mode="json")).model_copy(update=changes)
+        return cls(config, _made_up_rows(images=settings.kind == "conv"))
+
+    def network(self) -> OneShotNet:
+        built = build_network(self.config, self.data.sample_shape, self.data.n_classes)
+        assert isinstance(built, OneShotNet)
+        return built
+
+    @functools.cached_property
+    def undisturbed(self) -> tuple[OneShotNet, Progress]:
+        """The trial, trained once for all rules that only look at it."""
+        return self.trained()
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        rows, train_rows, _ = on_device(self.data, torch.device("cpu"))
+        return rows.take(train_rows)
+
+    def trained(self) -> tuple[OneShotNet, Progress]:
+        trained = run_trial(self.config, self.data)
+        progress = _finished(trained.progress)
+        assert isinstance(trained.network, OneShotNet)
+        return trained.network, progress
+
+
+def _prior_for(space: SearchSpace) -> PriorSettings:
+    prior = space.posterior.prior
+    return UniformPrior(kind="uniform") if isinstance(prior, ExplicitPrior) else prior  # a list fits its own D only
+
+
+def _made_up_rows(images: bool, n: int = 36) -> TrainingData:
+    """Two classes that can be told apart; the last third is the validation set."""
+    rng = np.random.default_rng(SEED)
+    y = np.arange(n) % 2
+    x = rng.normal(size=(n, 6, 6, 1) if images else (n, 3)) + y.reshape((-1, 1, 1, 1) if images else (-1, 1))
+    rows = x.astype(np.float32) if not images else (40 * x + 100).clip(0, 255).astype(np.uint8)
+    return training_data(Pool(rows, y.astype(np.int64), 2), np.arange(2 * n // 3), np.arange(2 * n // 3, n))
+
+
+def _finished(progress: Progress) -> Progress:
+    require(progress.stop_reason != "failed", progress.error or "the trial failed")
+    return progress
+
+
+# --- the network by itself ------------------------------------------------------------------------------------------
+
+
+def check_a_step(config: TrialConfig, data: TrainingData) -> float:
+    """Raises UserError where a one-shot network cannot take its first step; else its objective."""
+    network = build_network(config, data.sample_shape, data.n_classes).train()
+    assert isinstance(network, OneShotNet)
+    rows, train_rows, _ = on_device(data, torch.device("cpu"))
+    x, y = rows.take(train_rows[:FIRST_ROWS])
+    with blaming(f"method {config.kind}: its objective fails", type(one_shot_method(config.kind, config.options))):
+        objective = network.objective(x, y, data.n_train)
+        (-objective).backward()
+    value = objective.item()
+    if not math.isfinite(value):
+        raise UserError(f"method {config.kind}: its objective must be finite; on the first rows it is {value}")
+    gradients = [parameter.grad for parameter in network.backbone.parameters() if parameter.grad is not None]
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        raise UserError(f"method {config.kind}: the gradient of its objective is not finite on the first rows")
+    if not any(bool(gradient.any()) for gradient in gradients):
+        raise UserError(f"method {config.kind}: its objective has no gradient to the network's weights")
+    return value
+
+
+def _objective(kit: _Kit) -> str:
+    return f"{check_a_step(kit.config, kit.data):.3f}"
+
+
+def _probabilities(kit: _Kit) -> str:
+    network, _ = kit.undisturbed
+    x, _ = kit.rows()
+    with torch.inference_mode():
+        log_probs, q = network.log_probs_per_depth(x), network.posterior.probabilities()
+    shape = (DEPTH + 1, len(x), kit.data.n_classes)
+    require(log_probs.shape == shape, f"predictions per depth have shape {tuple(log_probs.shape)} instead of {shape}")
+    _require_close(log_probs.double().exp().sum(dim=-1), 1.0, "the probabilities of the classes do not sum to 1")
+    require(q.shape == (DEPTH + 1,), f"there are {tuple(q.shape)} weights for {DEPTH + 1} depths")
+    _require_close(q.sum(), 1.0, "the weights over depths do not sum to 1")
+    require(bool((q >= 0).all()), "a weight of a depth is negative")
+    return f"{DEPTH + 1} depths"
+
+
+def _prunes(kit: _Kit) -> str:
+    """By the formula: a posterior averages the depths that are left, anything else predicts at the last one."""
+    network, _ = kit.undisturbed
+    x, _ = kit.rows()
+    with torch.inference_mode():
+        per_depth, q = network.log_probs_per_depth(x).double().exp(), network.posterior.probabilities()
+        for depth in range(DEPTH + 1):
+            expected = per_depth[depth]
+            if network.method.is_posterior:
+                expected = q[depth:].sum() * expected + torch.tensordot(q[:depth], per_depth[:depth], dims=1)
+            chosen = chosen_network(network, depth)
+            for what, handed_over in (("pruned", chosen), ("loaded", _through_a_file(chosen, depth, kit))):
+                blocks = len(handed_over.backbone.blocks)
+                require(blocks == depth, f"the network {what} at depth {depth} has {blocks} blocks")
+                got = handed_over(x).double().exp()
+                _require_close(got, expected, f"the network {what} at depth {depth} predicts something else")
+    return f"depths 0 … {DEPTH}"
+
+
+def _through_a_file(chosen: ChosenNet, depth: int, kit: _Kit) -> ChosenNet:
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder, "model.pt"), chosen, depth, kit.config, kit.data)
+        return load_model(Path(folder, "model.pt")).network
+
+
+def _choice(kit: _Kit) -> str:
+    network = kit.network()
+    generator = torch.Generator().manual_seed(SEED)
+    chooses = network.method.validation == "chooses"
+    rules: tuple[Rule, ...] = RULES
+    for number in range(20):
+        sharpness = 10.0 ** (number % 5 - 2)
+        q = torch.softmax(sharpness * torch.randn(DEPTH + 1, generator=generator, dtype=torch.float64), dim=0)
+        val = -torch.rand(DEPTH + 1, generator=generator, dtype=torch.float64) if chooses else None
+        for rule in rules:
+            network.choose(q, val, rule)
+    return "by validation" if chooses else "from its weights"
+
+
+def _require_close(a: Tensor, b: Tensor | float, otherwise: str) -> None:
+    apart = float((a - b).abs().max())
+    require(apart < 1e-5, f"{otherwise} (by {apart:.2g})")
+
+
+# --- the network in training ----------------------------------------------------------------------------------------
+
+
+def _same_network(kit: _Kit) -> str:
+    first, _ = kit.undisturbed
+    torch.manual_seed(99)  # what a method draws must come from its own stream
+    second, _ = kit.trained()
+    _require_equal(first, second, "two trials with the same seed differ in")
+    return f"{EPOCHS} epochs twice"
+
+
+def _resumes(kit: _Kit) -> str:
+    whole, last = kit.undisturbed
+    with tempfile.TemporaryDirectory() as folder:
+        run_trial(kit.config, kit.data, lambda progress, save: save(Path(folder, f"{progress.epoch}.pt")))
+        for stop in (1, EPOCHS // 2):
+            torch.manual_seed(99)
+            continued = run_trial(kit.config, kit.data, resume_from=Path(folder, f"{stop}.pt"))
+            same = f"a trial continued after epoch {stop} differs from an undisturbed one in"
+            assert isinstance(continued.network, OneShotNet)
+            _require_equal(whole, continued.network, same)
+            again = _finished(continued.progress)
+            require((again.posterior, again.val) == (last.posterior, last.val), f"{same} its choice or its measures")
+            paid = [(cost.tflop, cost.block_passes, cost.head_passes) for cost in (again.cost, last.cost)]
+            require(paid[0] == paid[1], f"{same} its cost: {paid[0]} and {paid[1]}")
+    return f"after epochs 1 and {EPOCHS // 2}"
+
+
+def _validation_labels(kit: _Kit) -> str:
+    """With other validation labels: the same network, unless something is fitted; the same choice, unless by them."""
+    y = kit.data.y.copy()
+    y[kit.data.val_rows] = 1 - y[kit.data.val_rows]
+    (network, last), (other, other_last) = kit.undisturbed, _Kit(kit.config, replace(kit.data, y=y)).trained()
+    says = network.method.validation
+    if says == "fits":
+        return "it fits to them"
+    _require_equal(network, other, f"it says that validation labels are {says!r}, yet they change")
+    chosen = [progress.posterior.d_opt for progress in (last, other_last) if progress.posterior]
+    unused = says == "chooses" or len(set(chosen)) == 1
+    require(unused, "it says that validation labels are 'unused', yet they change d_opt")
+    return "it chooses by them" if says == "chooses" else "unused"
+
+
+def _no_test_data(kit: _Kit) -> str:
+    with watched_test_set() as opened:
+        kit.trained()
+    require(not opened, "training opened the test set")
+    return "not opened"
+
+
+def _require_equal(first: OneShotNet, second: OneShotNet, otherwise: str) -> None:
+    other = second.state_dict()
+    unequal = [name for name, tensor in first.state_dict().items() if not torch.equal(tensor, other[name])]
+    require(not unequal, f"{otherwise} {unequal[0] if unequal else ''}")

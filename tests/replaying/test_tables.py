@@ -1,0 +1,117 @@
+"""Recordings as one file: the same replays on another machine, and a sentence for every table that is not right."""
+
+import gzip
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness.cli import main
+from harness.errors import UserError
+from harness.replaying.recorded import Recorded
+from harness.replaying.tables import read_table, write_table
+from tests.replaying.test_searches import record
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return record(tmp_path_factory.mktemp("recorded"))
+
+
+def written(path: Path, recorded: Recorded) -> Path:
+    write_table(path / "small.json.gz", recorded)
+    return path / "small.json.gz"
+
+
+def test_a_table_replays_as_the_folder_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "results")
+    for name in ("one.json.gz", "two.json.gz"):
+        with pytest.raises(SystemExit) as exit_:
+            main(["export", "small", str(tmp_path / name), "--out", str(tmp_path / "results")])
+        assert exit_.value.code == 0 and capsys.readouterr().out == f"{tmp_path / name}\n"
+    assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "two.json.gz").read_bytes()
+    asked: dict[str, Any] = {"methods": "asha,optuna_tpe", "search_seeds": 2, "devices": (1, 2)}
+    travelled = harness.replay(tmp_path / "one.json.gz", **asked)
+    assert travelled == harness.replay("small", **asked, out=tmp_path / "results")
+    assert [each.method for each in travelled.methods] == ["ldn", "asha", "optuna_tpe"]
+
+
+def test_a_table_names_no_machine_but_says_what_it_was_made_with(tmp_path: Path, recorded: Recorded) -> None:
+    read = read_table(written(tmp_path, recorded))
+    assert {each.facts.host for each in read.recordings} == {""} != {each.facts.host for each in recorded.recordings}
+    assert [each.facts.environment for each in read.recordings] == [
+        each.facts.environment for each in recorded.recordings
+    ]
+    assert [each.progress for each in read.recordings] == [each.progress for each in recorded.recordings]
+    assert read.space == recorded.space
+
+
+def test_no_changed_byte_goes_unnoticed(tmp_path: Path, recorded: Recorded) -> None:
+    path = written(tmp_path, recorded)
+    whole = path.read_bytes()
+    text = gzip.decompress(whole)
+    draw = random.Random(0)
+    for _ in range(100):
+        at = draw.randrange(len(whole) - 8, len(whole)) if draw.random() < 0.1 else draw.randrange(10, len(whole))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :])
+        with pytest.raises(UserError, match=r"small\.json\.gz"):
+            read_table(path)
+        at = draw.randrange(len(text) - 1)  # and packed again by somebody who means well
+        path.write_bytes(gzip.compress(text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :]))
+        with pytest.raises(UserError, match=r"small\.json\.gz"):
+            read_table(path)
+    path.write_bytes(whole[:-100])
+    with pytest.raises(UserError, match="is damaged: it cannot be unpacked; get it again from where it came"):
+        read_table(path)
+
+
+def packed(path: Path, version: int, body: dict[str, Any]) -> Path:
+    text = json.dumps(body)
+    header = json.dumps({"table": version, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+    path.write_bytes(gzip.compress(f"{header}\n{text}\n".encode()))
+    return path
+
+
+def test_a_table_that_is_not_right_is_one_sentence(
+    tmp_path: Path, recorded: Recorded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = json.loads(recorded.model_dump_json())
+    newer = packed(Path("newer.json.gz"), 2, body)
+    other = packed(Path("fields.json.gz"), 1, {**body, "space": {}})
+    lacking = packed(Path("lacking.json.gz"), 1, {**body, "recordings": body["recordings"][:-1]})
+    schedule = {**body["space"], "training": {**body["space"]["training"], "lr": 0.5}}
+    foreign = packed(Path("foreign.json.gz"), 1, {**body, "space": schedule})
+    Path("text.json.gz").write_text("no gzip")
+    Path("json.json.gz").write_bytes(gzip.compress(b"[1, 2]\n"))
+    for table, said in {
+        "nowhere.json.gz": "there is no table nowhere.json.gz; `harness export` writes one",
+        "text.json.gz": "the table text.json.gz is damaged: it cannot be unpacked",
+        "json.json.gz": "json.json.gz is no table of recordings",
+        str(newer): "was written by a newer version of the harness (format 2, this one reads 1)",
+        str(other): "is damaged: ",
+        str(lacking): "seed 1 of small has no recording of depth 4",
+        str(foreign): "was made with other settings than small has",
+    }.items():
+        with pytest.raises(SystemExit) as exit_:
+            main(["replay", table, "--methods", "grid", "--search-seeds", "1"])
+        error = capsys.readouterr().err
+        assert exit_.value.code == 2 and said in error and error.count("\n") == 1, error
+    with pytest.raises(UserError, match="seed 5 has no recordings of small; recorded are seeds 0, 1"):
+        harness.replay(written(tmp_path, recorded), "grid", seeds=[5])
+
+
+def test_what_cannot_be_exported_leaves_no_file(tmp_path: Path, recorded: Recorded) -> None:
+    incomplete = recorded.model_copy(update={"recordings": recorded.recordings[1:]})
+    with pytest.raises(UserError, match="seed 0 of small has no recording of depth 0"):
+        write_table(tmp_path / "table.json.gz", incomplete)
+    with pytest.raises(UserError, match=r"a table's name ends in .json.gz; got 'table.txt'"):
+        write_table(tmp_path / "table.txt", recorded)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_table(tmp_path / "file" / "table.json.gz", recorded)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
