@@ -47,6 +47,7 @@ class RunOptions:
     workers: int | None = None  # trials at once in all
     max_failures: int = 2
     max_cost: float | None = None  # device-seconds for all units
+    usd_per_hour: float | None = None  # of a device
     refit: bool = False
     fresh: bool = False
     address: str | None = None
@@ -131,6 +132,7 @@ def make_unit(
         concurrency=options.simulated_devices if recorder else options.concurrency,
         refit=options.refit,
         facts=method.facts(),
+        usd_per_hour=options.usd_per_hour,
         replayed=recorder is not None,
     )
     folder = UnitFolder(options.out, space.name, name, seed)
