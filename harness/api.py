@@ -93,6 +93,16 @@ class Results:
         """The same results, compared with another reference."""
         return self if reference in (None, self.reference) else replace(self, reference=reference)
 
+    def priced(self, usd_per_hour: float | None) -> "Results":
+        """The same results at this price of a device-hour; None leaves the prices that they were run with."""
+        check_numbers({"usd_per_hour": usd_per_hour})
+        if usd_per_hour is None:
+            return self
+        price = {"usd_per_hour": usd_per_hour}
+        results = [unit.result and unit.result.model_copy(update=price) for unit in self.units]
+        units = [unit.model_copy(update={"result": result}) for unit, result in zip(self.units, results, strict=True)]
+        return replace(self, units=tuple(units))
+
     def frame(self) -> "pd.DataFrame":
         """One row for every finished method × seed, with its cost and its test measures."""
         from harness.reporting.frames import unit_frame
@@ -286,6 +296,7 @@ def run(
     cpus_per_trial: float = 1.0,
     gpus_per_trial: float = 0.0,
     max_cost: float | None = None,
+    usd_per_hour: float | None = None,
     max_failures: int = 2,
     refit: bool = False,
     replay: bool = False,
@@ -328,6 +339,7 @@ def run(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
         max_cost=max_cost,
+        usd_per_hour=usd_per_hour,
         max_failures=max_failures,
         refit=refit,
         replay=replay,

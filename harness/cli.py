@@ -104,6 +104,7 @@ tracking_option = click.option(
 reference_option = click.option(
     "--reference", help="The method to compare the others with; the first that learns its depth by default."
 )
+price_option = click.option("--usd-per-hour", type=float, help="Price of a device-hour: adds the cost in dollars.")
 resources_options = with_options(
     click.option("--cpus-per-trial", type=float, default=1.0, show_default=True, help="CPU cores of a trial."),
     click.option("--gpus-per-trial", type=float, default=0.0, show_default=True, help="Fractions share a GPU."),
@@ -151,6 +152,7 @@ ray_options = with_options(
 )
 @click.option("--looks", help="Numbers of seeds after which to look, declared once for good; 5,10,20,40 by default.")
 @click.option("--max-cost", type=float, help="In device-seconds: no trial starts past it, running ones end.")
+@price_option
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj
 def run(
@@ -227,7 +229,7 @@ def study(
 def _print_forecast(planned: Any) -> None:
     from harness.terminal.forecast_table import forecast_table
 
-    console.print(forecast_table(planned.forecast()))
+    console.print(forecast_table(planned.forecast(), planned.options.usd_per_hour))
 
 
 def _live_table(together: Any) -> Any:
@@ -277,10 +279,11 @@ def _print_view(uri: str, experiment: str, folder: Path) -> None:
 @click.argument("space_name", metavar="SPACE")
 @reference_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@price_option
 @results_option
-def compare(space_name: str, reference: str | None, form: str, out: Path) -> None:
+def compare(space_name: str, reference: str | None, form: str, usd_per_hour: float | None, out: Path) -> None:
     """Compare the methods' cost and quality. Paired by seed, with intervals and a verdict."""
-    _print_comparison(api.load_results(space_name, out, reference), form)
+    _print_comparison(api.load_results(space_name, out, reference).priced(usd_per_hour), form)
 
 
 def _print_comparison(results: api.Results, form: str, brief: bool = False) -> None:
@@ -333,10 +336,11 @@ def export(space_name: str, table: Path, out: Path) -> None:
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
 @reference_option
+@price_option
 @results_option
-def report(space_name: str, reference: str | None, out: Path) -> None:
+def report(space_name: str, reference: str | None, usd_per_hour: float | None, out: Path) -> None:
     """Write the comparison as one HTML file. With figures, as results/SPACE/report.html."""
-    _say(str(api.report(space_name, reference, out=out)))
+    _say(str(api.load_results(space_name, out, reference).priced(usd_per_hour).report()))
 
 
 @commands.command()

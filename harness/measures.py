@@ -123,7 +123,17 @@ EPOCHS: Final = Measure(
     lambda outcome: float(sum(cost.epochs for cost in outcome.costs)),
     better="lower",
 )
-COSTS: Final = (DEVICE_SECONDS, WITH_WORKER_START, TRAIN_SECONDS, TFLOP, EPOCHS)
+USD: Final = Measure(
+    "cost_usd",
+    "USD",
+    "Device-seconds at the price of a device-hour that was given; without a price there is no such number.",
+    lambda outcome: (
+        None if outcome.result.usd_per_hour is None else outcome.device_seconds / 3600 * outcome.result.usd_per_hour
+    ),
+    unit="USD",
+    better="lower",
+)
+COSTS: Final = (DEVICE_SECONDS, WITH_WORKER_START, TRAIN_SECONDS, TFLOP, EPOCHS, USD)
 
 # --- what the cost bought -----------------------------------------------------------------------------------------
 
@@ -209,6 +219,7 @@ def _of_refit(measure: Quality) -> Measure:
 
 
 DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, so that a cost can be looked at more closely
+    USD,
     Measure(
         "worker_start_device_seconds",
         "worker start",

@@ -339,6 +339,7 @@ class SearchResult(Frozen):
     most_coresident_trials: int
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
+    usd_per_hour: NonNegative | None = None  # of a device, as said when it ran
 
 
 class MethodFacts(Frozen):
@@ -359,6 +360,7 @@ class MethodFacts(Frozen):
 
 
 VERSION = 3  # of the records on disk
+NOT_DETERMINING = frozenset({"facts", "usd_per_hour", "version"})  # of a plan: a search is the same without them
 
 
 class UnitPlan(Frozen):
@@ -375,6 +377,7 @@ class UnitPlan(Frozen):
     refit: bool
     facts: MethodFacts
     replayed: bool = False  # its search is not trained: it is told what trials of another unit reported
+    usd_per_hour: NonNegative | None = None  # of a device
     version: int = VERSION
 
     @property
@@ -395,8 +398,8 @@ class UnitPlan(Frozen):
 
     @property
     def hash(self) -> str:
-        """Of everything that determines the numbers: not of the description, nor of the margins of the verdict."""
-        not_determining: Any = {"space": {"description", "margins"}, "facts": True, "version": True}
+        """Of everything that determines the numbers: not of the description, the margins of the verdict, the price."""
+        not_determining: Any = {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)}
         if not self.replayed:  # as if it were not there: so were the plans of earlier versions
             not_determining["replayed"] = True
         determining = self.model_dump_json(exclude=not_determining)

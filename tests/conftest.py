@@ -1,5 +1,8 @@
 """Settings of every test."""
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
@@ -13,3 +16,42 @@ settings.load_profile("harness")
 def one_thread() -> None:
     """Small networks are faster on one thread, and sums come out the same on every machine's core count."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def one_ray(shared_ray: "SharedRay") -> None:
+    """A Ray with two CPUs and four logical GPUs. All tests of a process share it: its start takes longer than most."""
+    shared_ray.start()
+
+
+@pytest.fixture
+def no_ray(shared_ray: "SharedRay") -> None:
+    """For a test that starts a Ray of its own, or watches the program start one."""
+    shared_ray.end()
+
+
+class SharedRay:
+    """Started by the first test that wants it; ended for one that does not, and with the last."""
+
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        import ray
+
+        from tests.running.results import local_ray
+
+        if not ray.is_initialized():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("HARNESS_LOGICAL_GPUS", "1")  # while Ray starts, so that its workers have it
+                self._running.enter_context(local_ray(num_cpus=2, num_gpus=4))
+
+    def end(self) -> None:
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[SharedRay]:
+    shared = SharedRay()
+    yield shared
+    shared.end()

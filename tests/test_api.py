@@ -336,7 +336,7 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.slow
-def test_two_runs_in_one_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_in_one_process(no_ray: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first = harness.run("quickstart", ["ldn", "deepest"], set=QUICK, epochs=20, out=tmp_path)
     assert sorted(first.frame().method) == ["deepest", "ldn"] and first.tracked
     assert (first.failures, first.unfinished, first.interrupted, first.warnings) == ({}, (), False, ())
@@ -350,7 +350,9 @@ def test_two_runs_in_one_process(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
-def test_mlflow_that_fails_is_a_warning_of_the_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mlflow_that_fails_is_a_warning_of_the_results(
+    one_ray: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     uri = f"sqlite:///{tmp_path}/there/is/a/file/mlflow.db"
     (tmp_path / "there").write_text("no folder")
     results = harness.run("quickstart", "deepest", set=QUICK, epochs=20, out=tmp_path / "out", tracking_uri=uri)
@@ -360,7 +362,7 @@ def test_mlflow_that_fails_is_a_warning_of_the_results(tmp_path: Path, capfd: py
 
 
 @pytest.mark.slow
-def test_a_command_reads_once_and_compares_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_reads_once_and_compares_once(one_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
         _count(monkeypatch, module, name, calls)

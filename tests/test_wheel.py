@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,20 +63,36 @@ def test_the_wheel_works_outside_the_clone(installed: Path, tmp_path: Path) -> N
 
 
 NOTEBOOK = """
-import sys
 import nbclient, nbformat
-notebook = nbformat.read(sys.argv[1], as_version=4)
+notebook = nbformat.read("example.ipynb", as_version=4)
 notebook.cells.append(nbformat.v4.new_code_cell("harness.__file__"))
 nbclient.NotebookClient(notebook, timeout=280).execute()
-print(notebook.cells[-1].outputs[0].data["text/plain"])
+nbformat.write(notebook, "executed.ipynb")
 """
 
 
 @pytest.mark.slow
 def test_the_notebook_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbclient")
     source = (CLONE / "docs" / "example.ipynb").read_text(encoding="utf-8")
     (tmp_path / "example.ipynb").write_text(re.sub(r"epochs=\d+", "epochs=40", source), encoding="utf-8")
-    where = _run(installed / "python", "-c", NOTEBOOK, "example.ipynb", cwd=tmp_path)
-    assert Path(where.strip().strip("'")).is_relative_to(installed.parent), "the kernel used another harness"
+    _run(installed / "python", "-c", NOTEBOOK, cwd=tmp_path)
+    cells = [cell for cell in nbformat.read(tmp_path / "executed.ipynb", 4).cells if cell.cell_type == "code"]
+    run, frame, verdicts, scatter, network, report, where = cells
+    [file] = _data(where)
+    assert Path(file["text/plain"].strip("'")).is_relative_to(installed.parent), "the kernel used another harness"
     assert (tmp_path / "results" / "quickstart" / "report.html").exists()
+    live, shown = _data(run)
+    assert "grid/seed-1" in live["text/html"] and "complete" in live["text/html"], "the live table's last state"
+    assert shown["text/html"].count("<tr") == 5 and shown["text/plain"].startswith("<Results of quickstart")
+    assert "test_accuracy" in _data(frame)[0]["text/html"]
+    assert "margin" in _data(verdicts)[0]["text/html"]
+    assert all("image/png" in _data(cell)[-1] for cell in (scatter, network))
+    assert "report.html" in _data(report)[0]["text/plain"]
+    assert not [output for cell in cells for output in cell.outputs if "name" in output], "printed"
+
+
+def _data(cell: Any) -> list[Any]:
+    """What a cell displays, in order; not what it prints."""
+    return [output.data for output in cell.outputs if "data" in output]

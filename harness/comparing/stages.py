@@ -45,7 +45,8 @@ def build_stage(name: StageName, by_method: ByMethod, reference: str, looks: tup
 
 def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
     read_units = [read(unit) for unit in units]
-    per_seed = {measure.key: tuple(values[measure.key] for values in read_units) for measure in COMPARED}
+    known = [measure.key for measure in COMPARED if all(measure.key in values for values in read_units)]
+    per_seed = {key: tuple(values[key] for values in read_units) for key in known}
     return MethodRow(
         method=method,
         seeds=tuple(unit.seed for unit in units),
@@ -108,7 +109,7 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Rea
         cost_ratios={
             measure.key: ratio_interval(column(theirs, measure.key), column(ours, measure.key), level)
             for measure in COSTS
-            if all(values[measure.key] > 0 for values in (*ours, *theirs))
+            if all(values.get(measure.key, 0.0) > 0 for values in (*ours, *theirs))
         },
         differences={
             measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key), level)

@@ -26,6 +26,7 @@ class TableView:
 
 def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
     """With a column relative to the method that trains every depth, where one ran."""
+    costs = _known(stage)
     whole = next((row.values[DEVICE_SECONDS.key].mean for row in stage.rows if row.method == exhaustive), None)
 
     def of_whole(row: MethodRow) -> tuple[str, ...]:
@@ -36,12 +37,12 @@ def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
         caption="Mean over seeds ± half of the 95 % t interval. All methods share the workers, so starting them is not "
         "part of any search's cost; “with start” adds it to whichever search came first."
         + (f" ÷ {exhaustive}: mean device-seconds divided by {exhaustive}'s." if whole else ""),
-        columns=("method", "n", *(measure.title for measure in COSTS), *((f"÷ {exhaustive}",) if whole else ())),
+        columns=("method", "n", *(measure.title for measure in costs), *((f"÷ {exhaustive}",) if whole else ())),
         rows=tuple(
             (
                 row.method,
                 str(len(row.seeds)),
-                *(mean_and_spread(row.values[measure.key]) for measure in COSTS),
+                *(mean_and_spread(row.values[measure.key]) for measure in costs),
                 *of_whole(row),
             )
             for row in stage.rows
@@ -49,19 +50,24 @@ def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
     )
 
 
+def _known(stage: Stage) -> list[Measure]:
+    """The costs that every method has: dollars only where a price was given."""
+    return [measure for measure in COSTS if all(measure.key in row.values for row in stage.rows)]
+
+
 def ratio_table(stage: Stage, reference: str) -> TableView:
     return TableView(
         title=f"Cost of each search ÷ {reference}'s, {stage.name}",
         caption=f"Geometric mean of ratios paired by seed, with the {confidence(stage)} t interval; above 1 where "
         f"{reference} is cheaper.",
-        columns=("baseline", "n", *(measure.title for measure in COSTS)),
+        columns=("baseline", "n", *(measure.title for measure in _known(stage))),
         rows=tuple(
             (
                 pair.baseline,
                 str(len(pair.seeds)),
                 *(
                     ratio_with_ends(pair.cost_ratios[measure.key]) if measure.key in pair.cost_ratios else "–"
-                    for measure in COSTS
+                    for measure in _known(stage)
                 ),
             )
             for pair in stage.pairs

@@ -35,7 +35,12 @@ _COUNTS = {  # at least
     "epochs": 1,
     "search_seeds": 1,
 }
-_AMOUNTS = {"cpus_per_trial": "above 0", "gpus_per_trial": "of at least 0", "max_cost": "above 0"}
+_AMOUNTS = {
+    "cpus_per_trial": "above 0",
+    "gpus_per_trial": "of at least 0",
+    "max_cost": "above 0",
+    "usd_per_hour": "of at least 0",
+}
 _MOST = 10**9  # of any of them: more than there is
 _MOST_SEEDS = 10_000
 LARGEST_SEED = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use

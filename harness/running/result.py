@@ -64,6 +64,7 @@ def search_result(
         most_coresident_trials=most_coresident,
         labels_fit=facts.n_train + (facts.n_val if plan.facts.validation == "fits" else 0),
         labels_chosen_with=facts.n_val if _chooses_or_stops_by_validation(plan) else 0,
+        usd_per_hour=plan.usd_per_hour,
     )
 
 

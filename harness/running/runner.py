@@ -47,6 +47,7 @@ class RunOptions:
     workers: int | None = None  # trials at once in all
     max_failures: int = 2
     max_cost: float | None = None  # device-seconds for all units
+    usd_per_hour: float | None = None  # of a device
     refit: bool = False
     fresh: bool = False
     address: str | None = None
@@ -131,6 +132,7 @@ def make_unit(
         concurrency=options.simulated_devices if recorder else options.concurrency,
         refit=options.refit,
         facts=method.facts(),
+        usd_per_hour=options.usd_per_hour,
         replayed=recorder is not None,
     )
     folder = UnitFolder(options.out, space.name, name, seed)
@@ -190,7 +192,7 @@ def run_units(
                     declare_looks(options.out, space, options.looks, options.fresh)
                 limits = (slots, queue, options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
-                shown = show or _show_nothing
+                shown = show or show_nothing
                 interrupted = _fit(together, references, own_methods, storage, options, shown, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
@@ -287,7 +289,7 @@ def _put(pools: Mapping[str, Pool | None]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
+def show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 

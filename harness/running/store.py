@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.records import VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import Begun, Event, parse_event
 from harness.running.upgrade import upgraded_plan
 
@@ -339,7 +339,7 @@ def note_looks(out: Path, space: str, *numbers: int) -> Looks:
 def differences(before: UnitPlan, after: UnitPlan) -> list[str]:
     """`training.lr: 0.1 → 0.05` for every setting in which two plans differ."""
     flat_before, flat_after = (
-        _flatten(plan.model_dump(mode="json", exclude={"facts", "version"})) for plan in (before, after)
+        _flatten(plan.model_dump(mode="json", exclude=set(NOT_DETERMINING))) for plan in (before, after)
     )
     keys = sorted(flat_before.keys() | flat_after.keys())
     return [

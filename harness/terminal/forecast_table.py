@@ -5,12 +5,12 @@ from rich.table import Table
 from harness.running.forecast import Forecast
 
 
-def forecast_table(forecast: Forecast) -> Table:
+def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Table:
     several = len({each.space for each in forecast.methods}) > 1
     table = Table(box=None, pad_edge=False, caption=_caption(forecast), caption_justify="left")
     for column in (*(["space"] if several else []), "method"):
         table.add_column(column)
-    for column in ("trials per seed", "seeds", "max epochs", "device-seconds"):
+    for column in ("trials per seed", "seeds", "max epochs", "device-seconds", *(["USD"] if usd_per_hour else [])):
         table.add_column(column, justify="right")
     for each in forecast.methods:
         table.add_row(
@@ -19,11 +19,16 @@ def forecast_table(forecast: Forecast) -> Table:
             str(each.trials),
             str(each.seeds),
             str(each.max_epochs),
-            "replayed" if each.replayed else f"{each.device_seconds:,.0f}",
+            *(("replayed", "") if each.replayed else _amounts(each.device_seconds, usd_per_hour)),
         )
-    blank = [""] * (len(table.columns) - 2)
-    table.add_row("all", *blank, f"{forecast.device_seconds:,.0f}", style="bold")
+    amounts = _amounts(forecast.device_seconds, usd_per_hour)
+    table.add_row("all", *[""] * (len(table.columns) - 1 - len(amounts)), *amounts, style="bold")
     return table
+
+
+def _amounts(device_seconds: float, usd_per_hour: float | None) -> tuple[str, ...]:
+    seconds = f"{device_seconds:,.0f}"
+    return (seconds, f"{device_seconds / 3600 * usd_per_hour:,.2f}") if usd_per_hour else (seconds,)
 
 
 def _caption(forecast: Forecast) -> str:

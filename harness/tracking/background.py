@@ -1,5 +1,7 @@
 """Writes units to MLflow in a thread of the parent process, so that no trial waits for a database."""
 
+import contextlib
+import importlib
 import queue
 import threading
 from pathlib import Path
@@ -27,8 +29,14 @@ class BackgroundTracker:
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
+        self._importing = threading.Thread(target=_import_mlflow, name="imports MLflow", daemon=True)
+        self._importing.start()
         if at_once:
             self._thread.start()
+
+    def wait_until_idle(self) -> None:
+        """Until MLflow is imported, which takes seconds: while Ray starts, and before the first trial is timed."""
+        self._importing.join()
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)
@@ -42,6 +50,7 @@ class BackgroundTracker:
         return self.warning
 
     def _write(self) -> None:
+        self._importing.join()
         unit = self._units.get()
         if unit is None:
             return
@@ -54,3 +63,8 @@ class BackgroundTracker:
             tracker.write_unit(unit, winner)
             self.warning = tracker.warning
             unit = self._units.get()
+
+
+def _import_mlflow() -> None:
+    with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
+        importlib.import_module("harness.tracking.writer")

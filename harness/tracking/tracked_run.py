@@ -1,13 +1,14 @@
 """A run whose units are written to MLflow as they become complete."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cluster.doctor import doctor
 from harness.errors import UserError
-from harness.running.runner import RunOptions, RunOutcome, run_units
-from harness.running.side_by_side import Show
+from harness.running.runner import RunOptions, RunOutcome, run_units, show_nothing
+from harness.running.side_by_side import Show, SideBySide
 from harness.running.unit import RunningUnit
 from harness.tracking.address import Experiment, check_uri
 from harness.tracking.background import BackgroundTracker, default_uri
@@ -38,8 +39,13 @@ def run_tracked(
     if options.address:
         _check_cluster(options.address, options, to.given, warn)
     tracker = BackgroundTracker(to.uri, options.out, options.address is not None, to.experiment)
+
+    def show_later(together: SideBySide) -> AbstractContextManager[Callable[[], None]]:
+        tracker.wait_until_idle()
+        return (show or show_nothing)(together)
+
     try:
-        outcome = run_units(units, options, tracker.put, show)
+        outcome = run_units(units, options, tracker.put, show_later)
     finally:  # whatever ends the run: units that are complete are written, and the thread ends
         warning = tracker.close()
     if warning:

@@ -20,6 +20,7 @@ from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models
 from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_file
 from harness.tracking.content import RunContent, search_content, trial_content, unit_key
+from harness.tracking.empty_database import fill_if_empty
 from harness.tracking.models import Winner
 from harness.tracking.texts import experiment_note
 from harness.tracking.views import write_views
@@ -84,6 +85,8 @@ class Tracker:
     @property
     def client(self) -> MlflowClient:
         if self._client is None:  # opening it creates the tables of a fresh sqlite file: only under the lock
+            if database := sqlite_file(self.uri):
+                fill_if_empty(database)
             self._client = MlflowClient(self.uri, registry_uri=self.uri)
         return self._client
 

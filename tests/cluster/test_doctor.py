@@ -140,7 +140,7 @@ def test_no_ray_is_one_sentence() -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A head with a CPU and a node with a CPU and two logical GPUs."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster

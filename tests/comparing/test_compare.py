@@ -6,8 +6,9 @@ import pytest
 
 from harness.comparing import Comparison, compare
 from harness.comparing.sentences import cost_phrase
+from harness.comparing.tables import summary_tables
 from harness.errors import UserError
-from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, WITH_WORKER_START
+from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, USD, WITH_WORKER_START, Outcome
 from harness.records import Cost, Unit
 from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_space, make_units
@@ -293,3 +294,33 @@ def test_seeds_of_a_method_that_declare_other_facts_are_refused() -> None:
         compare([first.model_copy(update={"plan": changed}), *rest])
     colour = first.plan.model_copy(update={"facts": first.plan.facts.model_copy(update={"colour": "#123456"})})
     assert compare([first.model_copy(update={"plan": colour}), *rest]).methods
+
+
+# --- money ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_price_makes_the_cost_in_dollars_a_measure_like_the_others() -> None:
+    units = [with_result(unit, usd_per_hour=1.8) for unit in make_units(("ldn", "grid"), range(3))]
+    comparison = compare(units)
+    row = comparison.search.rows[0]
+    # 1.80 dollars an hour are 0.0005 dollars a device-second
+    assert row.per_seed[USD.key] == pytest.approx([0.0005 * seconds for seconds in row.per_seed[DEVICE_SECONDS.key]])
+    [pair] = comparison.search.pairs
+    assert pair.cost_ratios[USD.key].mean == pytest.approx(pair.cost_ratios[DEVICE_SECONDS.key].mean)
+    costs, ratios, *_ = summary_tables(comparison)
+    assert costs.columns[-2:] == ("USD", "÷ grid") and ratios.columns[-1] == "USD"
+
+
+def test_without_a_price_there_is_no_column() -> None:
+    units = make_units(("ldn", "grid"), range(3))
+    assert "USD" not in summary_tables(compare(units))[0].columns
+    half = [with_result(unit, usd_per_hour=2.0) if unit.plan.method == "ldn" else unit for unit in units]
+    assert "USD" not in summary_tables(compare(half))[0].columns  # a price for one side compares nothing
+
+
+def test_a_quarter_of_a_gpu_costs_a_quarter() -> None:
+    [unit] = make_units(("ldn",), [0])
+    assert unit.result is not None
+    cost = unit.result.cost.model_copy(update={"held_seconds": 7200.0, "devices": 0.25})
+    result = unit.result.model_copy(update={"cost": cost, "usd_per_hour": 3.0})
+    assert USD.read(Outcome.of_search(result)) == pytest.approx(1.5)  # half a device-hour

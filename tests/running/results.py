@@ -1,18 +1,20 @@
 """What must be equal between two runs: everything on disk but times and costs."""
 
+import io
 import json
 import os
-import shutil
-import tempfile
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from harness.cli import main
 from harness.methods import parse_methods
+from harness.running import ray_session
 from harness.running.runner import RunOptions, RunOutcome, make_units, run_units
 from harness.spaces import load_space
 
@@ -77,15 +79,24 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240.0) ->
 
 @contextmanager
 def local_ray(**resources: int) -> Iterator[None]:
-    """A Ray of the test's own, in this process."""
-    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
-    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
-    ray.init(_node_ip_address="127.0.0.1", _temp_dir=temp, **(quiet | resources))
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(temp, ignore_errors=True)
+    """A Ray of the test's own, in this process, started as a run starts one."""
+    with ray_session._folder_of_a_run() as folder:
+        ray_session._start_here(folder, False, {"log_to_driver": False, "configure_logging": False, **resources})
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """`harness …` in a folder, in this process: torch, MLflow and a Ray that is there need not start again."""
+    out, err = io.StringIO(), io.StringIO()
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(list(words))
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def workers_of(raylet_parent: int) -> list[int]:

@@ -14,17 +14,9 @@ from harness.errors import MachineError, UserError
 from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
-from tests.running.results import kill_nine, ledger, local_ray, read, searches, unit_folder, wait_for, workers_of
+from tests.running.results import kill_nine, ledger, read, searches, unit_folder, wait_for, workers_of
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module", autouse=True)
-def four_gpus() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_LOGICAL_GPUS", "1")  # before Ray starts, so that its workers have it
-        with local_ray(num_cpus=2, num_gpus=4):
-            yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_ray")]
 
 
 def test_a_second_run_on_the_same_results_is_refused_and_writes_nothing(tmp_path: Path) -> None:

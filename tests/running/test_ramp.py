@@ -18,7 +18,7 @@ WORKERS, SHORT = 4, 10
 
 
 @pytest.fixture
-def four_workers() -> Iterator[None]:
+def four_workers(no_ray: None) -> Iterator[None]:
     with local_ray(num_cpus=WORKERS):
         yield
 

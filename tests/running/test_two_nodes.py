@@ -17,7 +17,7 @@ NODE = {"num_cpus": 1, "num_gpus": 1}
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
+def cluster(no_ray: None) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")

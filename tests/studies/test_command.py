@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from harness.cli import main
-from tests.running.results import wait_for
+from tests.running.results import command, wait_for
 from tests.studies.test_definition import written
 
 
@@ -24,17 +25,10 @@ def environment() -> Iterator[dict[str, str]]:
     shutil.rmtree(temp, ignore_errors=True)
 
 
-def start(folder: Path, seeds: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+def words(folder: Path, seeds: int) -> list[str]:
     scales = {"small": {"vary": {"depth.max": [2, 3]}, "set": {"training.max_epochs": 600}, "seeds": 1}}
     file = written(folder, scales=scales, figures=["scan", "maps"])
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness", "study", file, "--seeds", str(seeds), "--out", str(folder / "out")],
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return ["study", str(file), "--seeds", str(seeds), "--out", str(folder / "out")]
 
 
 def ledgers(folder: Path) -> dict[str, str]:
@@ -43,34 +37,37 @@ def ledgers(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(tmp_path: Path, environment: dict[str, str]) -> None:
-    driver = start(tmp_path, 1, environment)
+def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(
+    one_ray: None, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "harness", *words(tmp_path, 1)], env=environment, start_new_session=True
+    )
     wait_for(lambda: any('"report"' in text for text in ledgers(tmp_path).values()), "a report")
     os.killpg(driver.pid, signal.SIGKILL)
-    driver.communicate()
+    driver.wait()
 
-    stdout, stderr = (driver := start(tmp_path, 1, environment)).communicate(timeout=300)
-    assert driver.returncode == 0, stderr
-    assert "not enough evidence: x" in stdout  # one seed
+    done = command(tmp_path, *words(tmp_path, 1))
+    assert done.returncode == 0, done.stderr
+    assert "not enough evidence: x" in done.stdout  # one seed
     first = ledgers(tmp_path)
     assert sorted(first) == ["depth.max-2/ldn/seed-0", "depth.max-3/ldn/seed-0"]
     starts = [sum(json.loads(line)["event"] == "start" for line in text.splitlines()) for text in first.values()]
     assert max(starts) > 2, "nothing had to be taken up again"
 
-    stdout, stderr = (driver := start(tmp_path, 2, environment)).communicate(timeout=300)
-    assert driver.returncode == 0, stderr
+    done = command(tmp_path, *words(tmp_path, 2))
+    assert done.returncode == 0, done.stderr
     both = ledgers(tmp_path)
     assert len(both) == 4 and first.items() <= both.items(), "a complete network was touched"
 
     folder = tmp_path / "out" / "studies" / "mine-small" / "mine"
     assert {path.suffix for path in folder.iterdir()} == {".html", ".md", ".svg", ".png"}
     assert "depth.max" not in (folder / "page.html").read_text().split("<svg")[0].split("</title>")[0]
-    script = "import sys, json\nfrom mlflow import MlflowClient\nclient = MlflowClient(sys.argv[1])\n"
-    script += "e = client.get_experiment_by_name('study mine-small')\n"
-    script += "print(json.dumps([r.info.run_name for r in client.search_runs([e.experiment_id])]))"
     uri = f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}"
-    listed = subprocess.run([sys.executable, "-c", script, uri], capture_output=True, text=True, check=True)
-    names = json.loads(listed.stdout.splitlines()[-1])
+    client = MlflowClient(uri, registry_uri=uri)
+    experiment = client.get_experiment_by_name("study mine-small")
+    assert experiment
+    names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
     assert {"depth.max-2 ldn/s0", "depth.max-3 ldn/s1", "report"} <= set(names) and len(names) == 9
 
 

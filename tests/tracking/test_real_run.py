@@ -1,8 +1,5 @@
 """A real study and MLflow: the tree is complete, an outage costs a warning, and writing again adds nothing."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +9,8 @@ from harness import keys
 from harness.measures import HEADLINE
 from harness.running.store import read_units
 from harness.tracking.server import serving
+from tests.running.results import command
 from tests.tracking.test_server import free_port
-
-ROOT = Path(__file__).parent.parent.parent
-
-
-def harness(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
 
 
 def counts(uri: str, space: str) -> dict[str, int]:
@@ -42,23 +27,25 @@ def counts(uri: str, space: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_when_the_run_writes_costs_a_warning_and_sync_completes(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_when_the_run_writes_costs_a_warning_and_sync_completes(
+    one_ray: None, tmp_path: Path
+) -> None:
     database, port = f"sqlite:///{tmp_path / 'server.db'}", free_port()
     # A local run writes at its end, when its trials are over: a server killed before that is one that is not there.
     (tmp_path / "server.db").touch()
     with serving(database, port) as address:
         pass
-    command = ("run", "quickstart", "--methods", "ldn,random_search", "--epochs", "40")
-    done = harness(tmp_path, *command, "--tracking-uri", address)
+    words = ("run", "quickstart", "--methods", "ldn,random_search", "--epochs", "40")
+    done = command(tmp_path, *words, "--tracking-uri", address)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("warning") == 1 and "harness sync" in done.stderr
     units, problems = read_units(tmp_path / "results", "quickstart")
     assert len(units) == 2 and not problems
 
     with serving(database, port) as address:
-        assert harness(tmp_path, "sync", "--tracking-uri", address).returncode == 0
+        assert command(tmp_path, "sync", "--tracking-uri", address).returncode == 0
         wanted = {keys.KIND_SEARCH: 2, keys.KIND_TRIAL: sum(len(unit.trials) for unit in units), keys.KIND_REPORT: 1}
         assert counts(address, "quickstart") == wanted
-        assert harness(tmp_path, "sync", "--tracking-uri", address).returncode == 0
-        assert harness(tmp_path, *command, "--tracking-uri", address).returncode == 0  # finished units are skipped
+        assert command(tmp_path, "sync", "--tracking-uri", address).returncode == 0
+        assert command(tmp_path, *words, "--tracking-uri", address).returncode == 0  # finished units are skipped
         assert counts(address, "quickstart") == wanted
