@@ -331,6 +331,7 @@ class SearchResult(Frozen):
     trials_by_status: dict[str, int]
     duplicates: Count = 0  # depths proposed again
     wall_seconds: NonNegative
+    replayed_wall_seconds: dict[int, float] = Field(default_factory=dict)  # by devices: the search replayed on so many
     driver_seconds: NonNegative  # searcher, scheduler and tracking
     concurrency: int | None  # most trials of the unit at once; None: no limit
     order_dependent: bool  # adaptive and run with more than one trial at once
@@ -340,6 +341,9 @@ class SearchResult(Frozen):
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
     usd_per_hour: NonNegative | None = None  # of a device, as said when it ran
+
+
+WALL_CLOCK_DEVICES = (1, 2, 4, 8)  # numbers of devices that comparisons show wall-clock for
 
 
 class MethodFacts(Frozen):

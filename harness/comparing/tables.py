@@ -189,7 +189,8 @@ def wall_clock_table(comparison: Comparison) -> TableView:
     return TableView(
         title="Wall-clock, modelled",
         caption="Seconds on w devices, scheduled from recorded trial durations, mean over seeds; not measured on w "
-        "devices. An adaptive search uses at most the concurrency it ran with; a trial is never spread over devices.",
+        "devices. A replayed search was replayed for each w; another adaptive one uses at most the concurrency it ran "
+        "with. A trial is never spread over devices.",
         columns=("method", *(f"w = {count}" for count in devices)),
         rows=tuple(
             (item.method, *("does not fit" if value is None else plain(value) for value in item.seconds.values()))

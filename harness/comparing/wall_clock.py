@@ -1,18 +1,20 @@
-"""Wall-clock on w devices, modelled from recorded trial durations. Nothing here was measured on w devices."""
+"""Wall-clock on w devices: of replayed units by their replays, else modelled from recorded trial durations.
+
+Nothing here was measured on w devices.
+"""
 
 import heapq
 from collections.abc import Sequence
 
 from harness.comparing.finished import Finished
 from harness.comparing.values import WallClock
-
-DEVICES = (1, 2, 4, 8)
+from harness.records import WALL_CLOCK_DEVICES
 
 
 def wall_clock(method: str, units: Sequence[Finished]) -> WallClock:
     """Mean over seeds of the modelled seconds at 1, 2, 4 and 8 devices."""
     modelled: dict[int, float | None] = {}
-    for devices in DEVICES:
+    for devices in WALL_CLOCK_DEVICES:
         seconds = [_unit_seconds(unit, devices) for unit in units]
         known = [value for value in seconds if value is not None]
         modelled[devices] = sum(known) / len(known) if len(known) == len(seconds) else None
@@ -21,6 +23,8 @@ def wall_clock(method: str, units: Sequence[Finished]) -> WallClock:
 
 def _unit_seconds(unit: Finished, devices: int) -> float | None:
     """None: a trial that holds more than `devices` does not fit."""
+    if unit.plan.replayed and unit.result.replayed_wall_seconds:
+        return unit.result.replayed_wall_seconds.get(devices)
     held = max((trial.cost.devices for trial in unit.trials), default=1.0)
     slots = int(devices / held + 1e-9) if held > 0 else devices
     if slots < 1:

@@ -7,7 +7,6 @@ five hundred replays of three recordings are three repeats.
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,7 @@ from harness.errors import UserError
 from harness.methods.base import SearchMethod
 from harness.records import UnitPlan
 from harness.replaying.recorded import Recorded
-from harness.running.ledger import Event
-from harness.running.replay import Recording, ReplayedUnit, unused_experiment
-from harness.running.search import plan_of
-from harness.running.store import UnitFolder
+from harness.running.replay import Recording, ReplayedUnit, replayed, unused_experiment
 from harness.spaces import Frozen
 from harness.statistics import Interval, mean_interval
 
@@ -151,12 +147,11 @@ def _on_devices(
             assert unit.choice is not None
             logs, d_opt = unit.search_logs(), unit.choice.d_opt
             costs = [log.cost(unit.plan.devices) for log in logs]
-            began = min(log.attempts[0].started_at for log in logs)
             values[:, at, search_seed] = (
                 sum(cost.device_seconds for cost in costs),
                 sum(cost.tflop for cost in costs),
                 sum(cost.epochs for cost in costs),
-                max(log.ended_at for log in logs) - began,
+                unit.searched_seconds,
                 len(logs),
                 regrets[seed][d_opt],
             )
@@ -210,13 +205,12 @@ def _replayer(recorded: Recorded) -> Iterator[Search]:
             devices: int,
             recordings: Mapping[int, Recording],
         ) -> ReplayedUnit:
-            search_plan = plan_of(row, method, recorded.space, search_seed)
             plan = UnitPlan(
                 space=recorded.space,
                 method=row,
                 options={},
                 seed=seed,
-                trials=search_plan.n_trials,
+                trials=0,  # as the search's own seed has it
                 cpus_per_trial=recorded.cpus_per_trial,
                 gpus_per_trial=recorded.gpus_per_trial,
                 concurrency=devices,
@@ -224,27 +218,6 @@ def _replayer(recorded: Recorded) -> Iterator[Search]:
                 facts=method.facts(),
                 replayed=True,
             )
-            folder = _Unwritten(Path(), recorded.space.name, row, seed)
-            unit = ReplayedUnit(plan, method, search_plan, folder)
-            unit.prepare(experiment)
-            unit.replay(recordings.values())
-            return unit
+            return replayed(plan, method, recordings.values(), experiment, search_seed)
 
         yield search
-
-
-class _Unwritten(UnitFolder):
-    """The folder of a unit that leaves nothing behind."""
-
-    def append(self, event: Event) -> None:
-        pass
-
-    def events(self) -> Iterator[Event]:
-        return iter(())
-
-    def begin(self) -> str:
-        return self._name
-
-    @contextmanager
-    def all_at_once(self) -> Iterator[None]:
-        yield

@@ -5,21 +5,24 @@ were trained once (`Recording`). Units, searches, ledgers and records are those 
 the same search comes out on every machine.
 """
 
+import contextlib
 import functools
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError
-from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Cost, Count, Progress
-from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Suggested, TrialLog
+from harness.methods.base import SearchMethod
+from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, WALL_CLOCK_DEVICES, Cost, Count, Progress, UnitPlan
+from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import AnyTask, Facts, Report, TrainTask, received_task
-from harness.running.search import GO_ON, STOP
+from harness.running.search import GO_ON, STOP, plan_of
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
@@ -246,6 +249,26 @@ class ReplayedUnit(RunningUnit):
         """Of a replayed trial: when it was recorded, for that is what its seconds depend on."""
         return self._recordings[self.logs[self.live[trial_id]].depth].coresident if self._is_simulated else now
 
+    @property
+    def searched_seconds(self) -> float:
+        """From the search's first start to its last end, on the simulated clock."""
+        logs = self.search_logs()
+        return max(log.ended_at for log in logs) - min(log.attempts[0].started_at for log in logs)
+
+    def _wall_seconds_by_devices(self) -> dict[int, float]:
+        """With more trials at once an adaptive method decides otherwise, so it is replayed for each number."""
+        if self._recorder is None:
+            return {}
+        recordings = list(recordings_in(self._recorder.folder))
+        seconds: dict[int, float] = {}
+        for devices in WALL_CLOCK_DEVICES:
+            slots = int(devices / self.plan.devices + 1e-9)
+            with contextlib.suppress(UserError):  # it proposed a depth that has no recording
+                if slots:
+                    plan = self.plan.model_copy(update={"concurrency": slots})
+                    seconds[devices] = replayed(plan, self.method, recordings, self._experiment).searched_seconds
+        return seconds
+
     def _follow_up(self) -> Trial | None:
         return None if self._is_simulated else super()._follow_up()
 
@@ -264,3 +287,37 @@ class ReplayedUnit(RunningUnit):
                 f"{self.plan.space.name} has now"
             )
         return task.model_copy(update={"unit": known.unit, "trial": known.trial})
+
+
+def replayed(
+    plan: UnitPlan,
+    method: SearchMethod,
+    recordings: Iterable[Recording],
+    experiment: Experiment,
+    search_seed: int | None = None,
+) -> ReplayedUnit:
+    """A search on recordings that leaves nothing behind; `search_seed` is the plan's seed unless another is given."""
+    seed = plan.seed if search_seed is None else search_seed
+    search_plan = plan_of(plan.method, method, plan.space, seed)
+    folder = _Unwritten(Path(), plan.space.name, plan.method, plan.seed)
+    unit = ReplayedUnit(plan.model_copy(update={"trials": search_plan.n_trials}), method, search_plan, folder)
+    unit.prepare(experiment)
+    unit.replay(recordings)
+    return unit
+
+
+class _Unwritten(UnitFolder):
+    """The folder of a unit that leaves nothing behind."""
+
+    def append(self, event: Event) -> None:
+        pass
+
+    def events(self) -> Iterator[Event]:
+        return iter(())
+
+    def begin(self) -> str:
+        return self._name
+
+    @contextlib.contextmanager
+    def all_at_once(self) -> Iterator[None]:
+        yield

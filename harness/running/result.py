@@ -29,6 +29,7 @@ def search_result(
     records: Sequence[TrialRecord],
     driver_seconds: float,
     most_coresident: int,
+    replayed_wall_seconds: Mapping[int, float],
 ) -> SearchResult:
     """The unit's result, once its final evaluation is in."""
     chosen = next(record for record in records if record.trial_id == choice.chosen)
@@ -56,6 +57,7 @@ def search_result(
         trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
         duplicates=len(depths) - len(set(depths)),
         wall_seconds=max(r.ended_at for r in records) - min(r.started_at for r in records),
+        replayed_wall_seconds=dict(replayed_wall_seconds),
         driver_seconds=driver_seconds,
         concurrency=plan.concurrency,
         order_dependent=plan.facts.adaptive and plan.concurrency != 1 and not plan.replayed,

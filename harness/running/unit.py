@@ -367,10 +367,20 @@ class RunningUnit:
         assert self.choice is not None
         records = self.records()
         self.result = search_result(
-            self.plan, self.logs, self.choice, records, self.driver_seconds, self.most_coresident
+            self.plan,
+            self.logs,
+            self.choice,
+            records,
+            self.driver_seconds,
+            self.most_coresident,
+            self._wall_seconds_by_devices(),
         )
         self.folder.complete(records, self.result)
         return Unit(plan=self.plan, trials=records, result=self.result)
+
+    def _wall_seconds_by_devices(self) -> dict[int, float]:
+        """Where the search can be replayed: how long it takes on other numbers of devices."""
+        return {}
 
 
 def _checkpoint(log: TrialLog) -> str:

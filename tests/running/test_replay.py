@@ -9,6 +9,7 @@ import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
+from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
@@ -230,7 +231,7 @@ def together(out: Path, *methods: str | SearchMethod, space: SearchSpace = SPACE
 def outcome(unit: RunningUnit) -> dict[str, Any]:
     """Everything but seconds, and what says that it was replayed."""
     assert unit.result is not None, unit.failure
-    timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials"}
+    timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials", "replayed_wall_seconds"}
     by_clock = {"cost", "attempts", "started_at", "ended_at", "queue_seconds"}
     trials = [
         (record.model_dump(exclude=by_clock), record.cost.epochs, [event for event, _ in events(unit)])
@@ -291,6 +292,28 @@ def test_more_devices_train_the_same_networks_in_less_time(tmp_path: Path, devic
     assert unit.result.wall_seconds == pytest.approx(50 * rounds)
     assert unit.result.cost.held_seconds == pytest.approx(150)
     assert not unit.result.order_dependent  # the order is simulated, so it is the same next time
+
+
+@pytest.mark.parametrize("method", ["asha", "golden_section", "random_search"])
+def test_wall_clock_on_other_numbers_of_devices_is_replayed(tmp_path: Path, method: str) -> None:
+    """The same seconds as a run on so many simulated devices has, decisions that differ there included."""
+    grid, unit = together(tmp_path, method)
+    rehearse([grid, unit])
+    assert grid.result is not None and grid.result.replayed_wall_seconds == {}
+    assert unit.result is not None and list(unit.result.replayed_wall_seconds) == [1, 2, 4, 8]
+    for devices, seconds in unit.result.replayed_wall_seconds.items():
+        other = together(tmp_path / str(devices), method, workers=devices)
+        rehearse(other)
+        assert other[-1].result is not None and other[-1].result.wall_seconds == pytest.approx(seconds)
+    rows = compare([each.folder.read() for each in (grid, unit)]).wall_clock
+    assert [row.seconds for row in rows if row.method == method] == [unit.result.replayed_wall_seconds]
+
+
+def test_trials_of_several_devices_are_scheduled_as_such(tmp_path: Path) -> None:
+    grid, unit = together(tmp_path, "random_search", cpus_per_trial=4.0)
+    rehearse([grid, unit])
+    assert unit.result is not None
+    assert unit.result.replayed_wall_seconds == {4: pytest.approx(150), 8: pytest.approx(100)}
 
 
 @pytest.mark.parametrize("method", ["asha", "optuna_tpe"])
