@@ -453,7 +453,7 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 @click.argument("method", metavar="METHOD")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
 def check(method: str, space_name: str) -> None:
-    """Check that a method follows the rules. Takes a built-in name or your own file; trains nothing."""
+    """Check that a method follows the rules. Takes a built-in name or your own file; trains tiny networks at most."""
     space = load_space(space_name)
     from harness.methods import load_method
     from harness.running.conformance import check_method
