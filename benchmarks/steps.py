@@ -11,6 +11,9 @@ import torch
 from harness.data import load_training_data
 from harness.data.on_device import on_device
 from harness.data.splits import Pool, training_data
+from harness.methods import known_methods, load_method
+from harness.methods.autogrow import GrownSoFar
+from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
 from harness.records import TrialConfig
 from harness.spaces import Convolutional, SearchSpace, load_space
@@ -42,12 +45,16 @@ def step(space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Te
     network = build_network(config, tuple(x.shape[1:]), int(y.max()) + 1).train()
     if x.dim() == 4 and not x.is_contiguous():
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if isinstance(network, OneShotNet) and isinstance(network.posterior, GrownSoFar):
+        network.posterior.depth.fill_(depth)  # at its dearest: all blocks are grown
     optimiser = torch.optim.SGD(network.parameters(), 0.1, 0.5, fused=True)
 
     def run() -> None:
         optimiser.zero_grad()
         (-network.objective(x, y, n_train=len(y))).backward()
         optimiser.step()
+        if isinstance(network, OneShotNet):
+            network.method.after_step(network, lambda: (x, y))
 
     return run
 
@@ -68,6 +75,25 @@ def learnt_over_fixed() -> list[str]:
     plain = step(conv, "ldn", 30, images.contiguous(), labels)
     lines.append(row("conv LDN step, channels_last over contiguous", *alternately(ldn, plain, 5), "smaller is faster"))
     return lines
+
+
+def one_shots_over_the_ldn() -> list[str]:
+    """A whole training step of each one-shot, hooks after a step included, over the LDN's of the same depth."""
+    torch.manual_seed(0)
+    spirals, depth = load_space("spirals"), 20
+    x, y = torch.randn(200, 2), torch.arange(200) % 2
+    methods = {name: load_method(name)[1] for name in known_methods()}
+    reference, *others = [name for name, method in methods.items() if isinstance(method, OneShotMethod)]
+    ldn = step(spirals, reference, depth, x, y)
+    goals = {"elastic": "goal < 1", "darts_depth": "no goal: each step also looks at validation rows"}
+    return [
+        row(
+            f"fc step, {name} over {reference}, D = {depth}",
+            *alternately(step(spirals, name, depth, x, y), ldn, 60),
+            goals.get(name, "goal ≤ 1.10"),
+        )
+        for name in others
+    ]
 
 
 def trial_over_bare_steps() -> list[str]:
@@ -142,6 +168,7 @@ def main() -> list[str]:
     torch.set_num_threads(1)
     return [
         *learnt_over_fixed(),
+        *one_shots_over_the_ldn(),
         *trial_over_bare_steps(),
         *image_trial_over_bare_steps(),
         pruned_over_full(load_space("spirals"), torch.randn(1800, 2), 20),

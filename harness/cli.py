@@ -102,7 +102,8 @@ tracking_option = click.option(
     "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
 )
 reference_option = click.option(
-    "--reference", help="The method to compare the others with; the first that learns its depth by default."
+    "--reference",
+    help="The method to compare the others with; by default the first that learns its depth.",
 )
 price_option = click.option("--usd-per-hour", type=float, help="Price of a device-hour: adds the cost in dollars.")
 resources_options = with_options(
@@ -453,7 +454,7 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 @click.argument("method", metavar="METHOD")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
 def check(method: str, space_name: str) -> None:
-    """Check that a method follows the rules. Takes a built-in name or your own file; trains nothing."""
+    """Check that a method follows the rules. Takes a built-in name or your own file; trains tiny networks at most."""
     space = load_space(space_name)
     from harness.methods import load_method
     from harness.running.conformance import check_method

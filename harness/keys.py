@@ -11,6 +11,7 @@ COST_PREFIX: Final = "cost/"  # + a phase or a counter of the trial's cost
 TRAIN_D_OPT: Final = "train/d_opt"
 ANYTIME_VAL_LOG_LIKELIHOOD: Final = "anytime/val_log_likelihood"
 DEPTH_POSTERIOR: Final = "depth/posterior"
+DEPTH_VAL_LOG_LIKELIHOOD: Final = "depth/val_log_likelihood"
 DEPTH_TEST_LOG_LIKELIHOOD: Final = "depth/test_log_likelihood"
 
 CURVES: Final[dict[str, str]] = {
@@ -22,7 +23,8 @@ CURVES: Final[dict[str, str]] = {
     TRAIN_D_OPT: "Learnt depth: the depth that the space's rule reads from q at this epoch.",
     ANYTIME_VAL_LOG_LIKELIHOOD: "Best validation log-likelihood so far, against the search's cost so far "
     "(step = device-milliseconds).",
-    DEPTH_POSTERIOR: "Learnt depth: q(d), the learnt probability of each depth (step = depth).",
+    DEPTH_POSTERIOR: "Learnt depth: q(d), the weight of each depth (step = depth); a posterior for some methods.",
+    DEPTH_VAL_LOG_LIKELIHOOD: "Learnt depth: validation log-likelihood of each depth alone (step = depth).",
     DEPTH_TEST_LOG_LIKELIHOOD: "Test log-likelihood of each depth (step = depth): of stand-alone networks where all "
     "depths were trained, read out of the one network where the depth is learnt. Analysis only: nothing was chosen by "
     "it.",

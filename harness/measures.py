@@ -237,14 +237,21 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, so tha
     Measure(
         "posterior_gap_nats",
         "posterior gap",
-        "Learnt depth: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
+        "A posterior over depths: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
         lambda outcome: outcome.result.final.posterior_gap_nats,
         unit="nats",
     ),
     Measure(
+        "d_opt_by_validation",
+        "d_opt by validation",
+        "Learnt depth: the depth that validation likes best, whichever way the method chooses.",
+        lambda outcome: outcome.result.final.d_opt_by_validation,
+        unit="blocks",
+    ),
+    Measure(
         "d_opt_exact",
         "exact d_opt",
-        "Learnt depth: the most probable depth of the exact posterior for the final weights.",
+        "A posterior over depths: the most probable depth of the exact posterior for the final weights.",
         lambda outcome: outcome.result.final.d_opt_exact,
         unit="blocks",
     ),

@@ -96,8 +96,10 @@ def compare(
 
 
 def _default_reference(units: Sequence[Unit]) -> str:
+    """The first that learns a posterior over depths, else the first that learns its depth, else the first."""
     plans = [unit.plan for unit in units]
-    return next((plan for plan in plans if plan.facts.learns_depth), plans[0]).method
+    ranked = sorted(plans, key=lambda plan: (not plan.facts.is_posterior, not plan.facts.learns_depth))
+    return ranked[0].method
 
 
 def _check(units: Sequence[Unit], reference: str) -> None:

@@ -76,7 +76,9 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         yield f"{method}: the epoch cap sets its cost: {at_cap} of {len(trials)} trials ended there."
     late = [unit.seed for unit in units if unit.chosen and unit.chosen.depth_changed_late]
     if late:
-        yield f"{method}: q not converged on {_seeds(late)}: the depth changed in the last quarter of training."
+        of_q = any(unit.result.final.posterior_gap_nats is not None for unit in units)
+        what = f"q not converged on {_seeds(late)}: the depth" if of_q else f"on {_seeds(late)} its choice of depth"
+        yield f"{method}: {what} changed in the last quarter of training."
     if any(unit.result.order_dependent for unit in units):
         yield (
             f"{method}: it decided while several of its trials ran, so its choices depend on timing; run it one trial "

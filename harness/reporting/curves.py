@@ -1,5 +1,6 @@
-"""Figures that go back to the units: anytime curves, the posterior over depths, calibration."""
+"""Figures that go back to the units: anytime curves, weights over depths, calibration."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
 from harness.comparing.tables import over_orders
 from harness.comparing.values import Comparison
-from harness.records import ReliabilityBin
+from harness.records import DepthMeasures, ReliabilityBin
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.reporting.posterior import DepthBelief, paint_posterior
 
@@ -71,30 +72,23 @@ def _incumbents(units: Sequence[Finished], grid: Array) -> Array:
     return np.stack([trajectory(unit, rungs).best_at(grid) for unit in units])
 
 
-def posterior_over_depths(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
-    """The paper's figure 2, left: q(d) under the stand-alone networks' test log-likelihood.
-
-    Of the first method that learns its depth: the reference, if it does. None without one.
-    """
+def weights_over_depths(by_method: ByMethod, comparison: Comparison) -> list[Drawing]:
+    """The paper's figure 2, left, for each one-shot method: q(d) beside networks of a fixed depth."""
     learnt = {method: [unit for unit in units if _q(unit)] for method, units in by_method.items()}
-    name = next((method for method, units in learnt.items() if units), None)
-    if name is None:
-        return None
-    q = np.array([_q(unit) for unit in learnt[name]])
-    chosen = [unit.result.d_opt for unit in learnt[name]]
+    return [_weights_of(method, units, by_method, comparison) for method, units in learnt.items() if units]
+
+
+def _weights_of(name: str, units: Sequence[Finished], by_method: ByMethod, comparison: Comparison) -> Drawing:
     exhaustive = comparison.exhaustive
-    curves = [
-        {item.depth: item.measures.log_likelihood for item in unit.result.final.per_depth_test}
-        for unit in (by_method[exhaustive] if exhaustive else ())
-    ]
-    common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    own = float(np.mean([unit.result.final.chosen.log_likelihood for unit in learnt[name]]))
+    alone = [unit.result.final.per_depth_test for unit in (by_method[exhaustive] if exhaustive else ())]
+    q = np.array([_q(unit) for unit in units])
     belief = DepthBelief(
         name=name,
         q=q,
-        chosen=chosen,
-        pruned=own,
-        fixed={depth: [curve[depth] for curve in curves] for depth in common},
+        chosen=[unit.result.d_opt for unit in units],
+        pruned=float(np.mean([unit.result.final.chosen.log_likelihood for unit in units])),
+        fixed=_curve_over_depths(alone),
+        inside=_curve_over_depths([unit.result.final.per_depth_val for unit in units]),
         colour=comparison.colours[name],
         fixed_colour=comparison.colours[exhaustive] if exhaustive else BLUE,
     )
@@ -106,21 +100,51 @@ def posterior_over_depths(by_method: ByMethod, comparison: Comparison) -> Drawin
     if belief.best_fixed:
         depth, value = belief.best_fixed
         best = f" Stand-alone networks are best at depth {depth} with {plain(value)} nats."
+    is_posterior = any(unit.result.final.posterior_gap_nats is not None for unit in units)
     return draw(
-        "posterior",
-        "Which depths the one-shot network believes in",
-        "Bars: the learnt posterior over depths. "
+        f"weights_{re.sub('[^a-z0-9]+', '_', name)}",
+        f"Which depths {name} believes in" if is_posterior else f"What {name} makes of the depths",
+        ("Bars: the learnt posterior over depths. " if is_posterior else "Bars: its weights over depths. ")
+        + "Dotted: validation at each depth inside the network. "
         + (
             "Line: what a network of exactly that depth reached on the test set when trained alone, mean and range "
-            "over seeds."
-            if common
-            else "No method trained every depth, so there is no curve of stand-alone networks to compare with."
-        ),
+            "over seeds. "
+            if belief.fixed
+            else "No method trained every depth, so there is no curve of stand-alone networks to compare with. "
+        )
+        + _depths_by_rule(units),
         f"q(d) peaks on average at depth {int(q.mean(axis=0).argmax())}; chosen depths per seed: "
-        f"{', '.join(map(str, chosen))}.{best}",
+        f"{', '.join(map(str, belief.chosen))}.{best}",
         3.7,
         paint,
     )
+
+
+def _curve_over_depths(seeds: Sequence[Sequence[DepthMeasures]]) -> dict[int, list[float]]:
+    """Depth → log-likelihood of each seed, for depths that all of them have."""
+    curves = [{item.depth: item.measures.log_likelihood for item in items} for items in seeds]
+    common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    return {depth: [curve[depth] for curve in curves] for depth in common}
+
+
+def _depths_by_rule(units: Sequence[Finished]) -> str:
+    """Chosen depth, and what each rule would have chosen, as means over seeds; of a posterior, how exact it is."""
+    by_rule: dict[str, list[int]] = {}
+    for unit in units:
+        posterior, final = unit.chosen.posterior if unit.chosen else None, unit.result.final
+        depths = dict(posterior.d_opt_by_rule) if posterior else {}
+        if final.d_opt_by_validation is not None:
+            depths["validation"] = final.d_opt_by_validation
+        if final.d_opt_exact is not None:
+            depths["exact posterior"] = final.d_opt_exact
+        for rule, depth in depths.items():
+            by_rule.setdefault(rule, []).append(depth)
+    chosen = f"{np.mean([unit.result.d_opt for unit in units]):.3g}"
+    rules = ", ".join(f"{rule} {np.mean(depths):.3g}" for rule, depths in by_rule.items())
+    gaps = [unit.result.final.posterior_gap_nats for unit in units]
+    known = [gap for gap in gaps if gap is not None]
+    gap = f"; the posterior gap is {plain(float(np.mean(known)))} nats" if known else ""
+    return f"Mean d_opt {chosen}; by rule: {rules}{gap}."
 
 
 def _q(unit: Finished) -> tuple[float, ...]:

@@ -3,20 +3,20 @@
 from harness.comparing.finished import ByMethod
 from harness.comparing.values import Comparison
 from harness.reporting.costs import cost_bars, phases_stacked, wall_clock_lines
-from harness.reporting.curves import anytime_curves, posterior_over_depths, reliability
+from harness.reporting.curves import anytime_curves, reliability, weights_over_depths
 from harness.reporting.drawing import Drawing
 from harness.reporting.quality import quality_against_cost, verdict_intervals
 
 
 def all_figures(by_method: ByMethod, comparison: Comparison) -> list[Drawing]:
-    """Those that the records can fill: no posterior without a learnt depth, nothing to judge with one method."""
+    """Those that the records can fill: no weights without a learnt depth, nothing to judge with one method."""
     drawings = (
         cost_bars(comparison),
         phases_stacked(comparison),
         verdict_intervals(comparison),
         quality_against_cost(comparison),
         anytime_curves(by_method, comparison),
-        posterior_over_depths(by_method, comparison),
+        *weights_over_depths(by_method, comparison),
         reliability(by_method, comparison),
         wall_clock_lines(comparison),
     )

@@ -1,7 +1,7 @@
 """The paper's figure 2, left: q(d) as bars, with what networks of a fixed depth reach laid over it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ WINDOW = 4.0  # nats below the best
 
 @dataclass(frozen=True)
 class DepthBelief:
-    """What the seeds of one learnt-depth network believe, beside networks of a fixed depth."""
+    """The weights over depths of one one-shot network's seeds, beside networks of a fixed depth."""
 
     name: str  # of the network
     q: np.ndarray  # (seeds, D+1)
@@ -25,6 +25,7 @@ class DepthBelief:
     fixed: Mapping[int, Sequence[float]]  # depth → test log-likelihood of each seed's stand-alone network
     colour: str
     fixed_colour: str
+    inside: Mapping[int, Sequence[float]] = field(default_factory=dict)  # the same on validation, inside the network
 
     @property
     def best_fixed(self) -> tuple[int, float] | None:
@@ -47,20 +48,34 @@ def paint_posterior(axes: Axes, belief: DepthBelief) -> list[Axes]:
     axes.plot(belief.chosen, heights, "v", color=INK, mec="white", mew=0.6, ms=6, label="d_opt, each seed")
     axes.set_ylim(0, max(float(q.max()) * 1.3, max(heights) + step))
     axes.set_xlabel("depth d (residual blocks)")
-    axes.set_ylabel("probability q(d)")
+    axes.set_ylabel("weight q(d)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    return [axes, _paint_fixed(axes, belief)] if belief.fixed else [axes]
+    return [axes, _paint_quality(axes, belief)] if belief.fixed or belief.inside else [axes]
 
 
-def _paint_fixed(axes: Axes, belief: DepthBelief) -> Axes:
+def _paint_quality(axes: Axes, belief: DepthBelief) -> Axes:
     twin = axes.twinx()
     twin.grid(visible=False)
     twin.spines["right"].set_visible(True)
+    values = [value for curve in (belief.fixed, belief.inside) for each in curve.values() for value in each]
+    floor = _floor([*values, belief.pruned])
+    if belief.inside:
+        depths = sorted(belief.inside)
+        means = [max(float(np.mean(belief.inside[depth])), floor) for depth in depths]
+        twin.plot(depths, means, ":", color=INK, lw=1.2, label=f"{belief.name} at each depth, validation")
+    if belief.fixed:
+        _paint_fixed(twin, belief, floor)
+    twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label=f"{belief.name} pruned to d_opt, test")
+    twin.margins(y=0.12)
+    twin.set_ylabel("log-likelihood (nats)")
+    return twin
+
+
+def _paint_fixed(twin: Axes, belief: DepthBelief, floor: float) -> None:
     depths = sorted(belief.fixed)
     seeds = [belief.fixed[depth] for depth in depths]
     colour = belief.fixed_colour
     means = np.array([float(np.mean(each)) for each in seeds])
-    floor = _floor([*(value for each in seeds for value in each), belief.pruned])
     lows, highs = [max(min(each), floor) for each in seeds], [max(*each, floor) for each in seeds]
     twin.fill_between(depths, lows, highs, color=colour, alpha=0.15, lw=0)
     size = 4 if len(depths) <= 25 else 3
@@ -71,10 +86,6 @@ def _paint_fixed(axes: Axes, belief: DepthBelief) -> Axes:
             twin.annotate(
                 plain(mean), (depth, floor), (0, -3), textcoords="offset points", ha="center", va="top", color=colour
             )
-    twin.axhline(belief.pruned, color=GREEN, ls="--", lw=1.4, label=f"{belief.name} pruned to d_opt, test")
-    twin.margins(y=0.12)
-    twin.set_ylabel("test log-likelihood (nats)")
-    return twin
 
 
 def _floor(values: Sequence[float]) -> float:

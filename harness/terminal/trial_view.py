@@ -44,7 +44,8 @@ def _depths(report: TrialReport) -> Text:
     if report.d_opt_exact is not None:
         text += f"; exact posterior of these weights: {report.d_opt_exact}, gap {report.posterior_gap_nats:.2f} nats"
     if report.record.depth_changed_late:
-        text += "; q not converged: the depth changed in the last quarter of training"
+        of_q = "q not converged: " if report.posterior_gap_nats is not None else ""
+        text += f"; {of_q}the depth changed in the last quarter of training"
     return Text(text)
 
 
@@ -65,15 +66,15 @@ def _measures(report: TrialReport) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("", *(quality.title for quality in QUALITIES)):
         table.add_column(column, justify="left" if not column else "right")
-    learnt, test = report.record.learns_depth, report.test
+    averaged, test = report.posterior_gap_nats is not None, report.test  # else its network predicts at one depth
     rows: list[tuple[str, Measures | None]] = [
-        ("validation, all depths" if learnt else "validation", report.record.val),
-        (f"validation, pruned to {report.d_opt}", report.val_pruned),
+        ("validation, all depths" if averaged else "validation", report.record.val),
+        (f"validation, pruned to {report.d_opt}", report.val_pruned if averaged else None),
     ]
     if test:
         rows += [
-            ("test, all depths", test.full),
-            (f"test, pruned to {report.d_opt}" if learnt else "test", test.chosen),
+            ("test, all depths", test.full if averaged else None),
+            (f"test, pruned to {report.d_opt}" if report.record.learns_depth else "test", test.chosen),
         ]
         if test.floor:
             rows += [("test, linear model", test.floor.linear), ("test, class frequencies", test.floor.guess)]

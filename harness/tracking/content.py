@@ -197,6 +197,10 @@ def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
         ),
         *(Point(keys.DEPTH_POSTERIOR, rounded(value), depth, at_ms) for depth, value in thinned(list(enumerate(q)))),
         *(
+            Point(keys.DEPTH_VAL_LOG_LIKELIHOOD, rounded(each.measures.log_likelihood), each.depth, at_ms)
+            for each in thinned(result.final.per_depth_val)
+        ),
+        *(
             Point(keys.DEPTH_TEST_LOG_LIKELIHOOD, rounded(each.measures.log_likelihood), each.depth, at_ms)
             for each in thinned(result.final.per_depth_test)
         ),

@@ -144,6 +144,7 @@ _CHARTS = [
     _bar(_COST, TRIALS.key),
     _bar(_DEPTH, DEPTH.key),
     _line(_DEPTH, keys.DEPTH_POSTERIOR),
+    _line(_DEPTH, keys.DEPTH_VAL_LOG_LIKELIHOOD),
     _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
 ]
 _SECTIONS = [

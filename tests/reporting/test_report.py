@@ -19,7 +19,7 @@ from harness.reporting.quality import pareto_front
 from harness.reporting.reproduce import commands_of, method_argument
 from tests.synthetic import ENVIRONMENT, make_units
 
-FIGURES = {"cost", "phases", "verdict", "quality", "anytime", "posterior", "reliability", "wallclock"}
+FIGURES = {"cost", "phases", "verdict", "quality", "anytime", "weights_ldn", "reliability", "wallclock"}
 VOID = {"meta", "link", "br"}
 
 
@@ -147,7 +147,7 @@ def test_users_text_is_escaped_everywhere() -> None:
         ([*make_units(("ldn",), [0, 1]), *make_units(("grid",), [2])], {"verdict"}),
         (
             make_units(("ldn", "grid"), [0, 1], unfinished=[("ldn", 0), ("ldn", 1)]),
-            {"verdict", "posterior", "reliability"},
+            {"verdict", "weights_ldn", "reliability"},
         ),
     ],
 )

@@ -129,6 +129,9 @@ def test_the_posterior_is_logged_by_depth() -> None:
     assert posterior
     assert list(q) == list(range(len(posterior.q)))
     assert sum(q.values()) == pytest.approx(1, abs=1e-3)
+    assert unit.result
+    per_depth = {each.depth: each.measures.log_likelihood for each in unit.result.final.per_depth_val}
+    assert values_of(search_content(unit), keys.DEPTH_VAL_LOG_LIKELIHOOD) == pytest.approx(per_depth, abs=1e-3)
 
 
 def test_the_anytime_curves_of_all_searches_share_their_steps() -> None:
