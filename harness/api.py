@@ -455,6 +455,7 @@ def replay(
     search_seeds: int = 100,
     devices: int | str | Sequence[int] = 1,
     seeds: Seeds | None = None,
+    figure: Folder | None = None,
     out: Folder = DEFAULT_OUT,
     progress: bool = False,
 ) -> "Replay":
@@ -466,10 +467,14 @@ def replay(
     search_seeds: each method searches on each training seed with so many seeds of its own.
     devices: how many devices a search has at once; a list for several numbers of them.
     seeds: training seeds, as in `run`; all that were recorded by default.
+    figure: an .svg file to draw cost against regret, and wall-clock against devices, into.
     progress: whether to show a bar on stderr.
     """
     check_numbers({"search_seeds": search_seeds})
     numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
+    drawn = None if figure is None else checked_path(figure, "the figure")
+    if drawn and (drawn.suffix != ".svg" or not drawn.absolute().parent.is_dir()):
+        raise UserError(f"the figure must be an .svg file in a folder that exists; got {str(figure)!r}")
     recorded = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
@@ -481,7 +486,13 @@ def replay(
         recorded = recorded.with_seeds(wanted)
     total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
     with search_bar(total, progress) as done:
-        return replay_searches(recorded, loaded, search_seeds, numbers, done)
+        replayed = replay_searches(recorded, loaded, search_seeds, numbers, done)
+    if drawn:
+        from harness.replaying.figure import draw_replay
+        from harness.running.store import write_atomically
+
+        write_atomically(drawn, draw_replay(replayed).standalone_svg)
+    return replayed
 
 
 def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:

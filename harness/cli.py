@@ -312,11 +312,12 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
 @click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
 @click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
 @click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
+@click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this .svg file, too.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
 @results_option
-def replay(space_name: str, form: str, **options: Any) -> None:
+def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
     """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started."""
-    replayed = api.replay(space_name, progress=console.is_terminal, **options)
+    replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
     from harness.replaying.render import as_json, as_markdown, as_tables
 
     if form == "table":
@@ -453,7 +454,7 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 @click.argument("method", metavar="METHOD")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
 def check(method: str, space_name: str) -> None:
-    """Check that a method follows the rules. Takes a built-in name or your own file; trains nothing."""
+    """Check that a method follows the rules. Takes a built-in name or your own file; trains tiny networks at most."""
     space = load_space(space_name)
     from harness.methods import load_method
     from harness.running.conformance import check_method

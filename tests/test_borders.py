@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "running": {"models", "data", "methods", "training", "cluster", "text"},
     "comparing": {"text"},
     "reporting": {"comparing", "text"},
-    "replaying": {"text", "methods", "running", "comparing"},
+    "replaying": {"methods", "running", "comparing", "reporting", "text"},
     "tracking": {"comparing", "running", "training", "cluster", "text"},
     "studies": {"models", "data", "methods", "training", "running", "comparing", "reporting", "tracking", "text"},
     "terminal": {"methods", "training", "running", "studies", "text"},

@@ -24,7 +24,7 @@ def tables(replay: Replay) -> Sequence[TableView]:
             f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
             "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost.",
             columns=(
-                *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "epochs", "trials"),
+                *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "trials"),
                 *("d_opt", "regret"),
             ),
             rows=tuple(_row(each) for each in replay.methods),
@@ -59,7 +59,6 @@ def _row(method: MethodReplay) -> tuple[str, ...]:
         plain(on.device_seconds.between_training_seeds),
         plain(on.device_seconds.between_search_seeds),
         mean_and_spread(on.tflop.mean),
-        mean_and_spread(on.epochs.mean),
         mean_and_spread(on.trials.mean),
         f"{most} ({share:.0%})",
         mean_and_spread(on.regret.mean),

@@ -97,7 +97,8 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
         "wallclock",
         "Waiting time on more devices (modelled)",
         "Scheduled from recorded trial durations, not measured on so many devices. A search of independent trials "
-        "gains from every device, an adaptive one only up to the concurrency it ran with, a single trial not at all.",
+        "gains from every device; an adaptive one as its replays say, or else up to the concurrency it ran with; a "
+        "single trial not at all.",
         f"Modelled seconds at 1, 2, 4 and 8 devices: {parts}.",
         3.0,
         paint,

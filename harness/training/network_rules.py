@@ -88,10 +88,20 @@ class _Kit:
     @classmethod
     def of(cls, name: str, method: OneShotMethod, space: SearchSpace, settings: NetworkSettings) -> "_Kit":
         """Of the space only the prior is kept: how its networks train is checked, not its data."""
-        training = {"max_epochs": EPOCHS, "patience": EPOCHS, "batch_size": 8, "eval_every": 1, "report_every": 1}
+        training = {
+            "max_epochs": EPOCHS,
+            "patience": EPOCHS,
+            "batch_size": 8,
+            "eval_every": 1,
+            "report_every": 1,
+            "monitor": "none",
+            "compile": False,
+            "precision": "float32",
+            "lr_drop_epoch": None,
+        }
         changes = {
             "network": settings,
-            "training": space.training.model_copy(update={**training, "monitor": "none", "compile": False}),
+            "training": space.training.model_copy(update=training),
             "posterior": space.posterior.model_copy(update={"prior": _prior_for(space)}),
         }
         config = TrialConfig.of(space, name, DEPTH, SEED, method.model_dump(mode="json")).model_copy(update=changes)

@@ -14,6 +14,7 @@ from harness.cli import main
 from harness.errors import UserError
 from harness.methods import parse_methods
 from harness.records import Measures
+from harness.replaying.figure import pareto_front
 from harness.replaying.recorded import Recorded, recorded_in
 from harness.replaying.render import as_json, as_markdown
 from harness.replaying.searches import Replay, Spread, replay_searches
@@ -168,6 +169,8 @@ class Pauses(SearchMethod):
         (["--devices", "many"], "devices are different whole numbers"),
         (["--search-seeds", "0"], "search_seeds must be a whole number, at least 1; got 0"),
         (["--seeds", "9"], "seed 9 has no recordings of small; recorded are seeds 0, 1"),
+        (["--figure", "replay.pdf"], "the figure must be an .svg file in a folder that exists; got 'replay.pdf'"),
+        (["--figure", "nowhere/replay.svg"], "the figure must be an .svg file in a folder that exists"),
         (["--methods", "gird"], "unknown method 'gird' (did you mean 'grid'?)"),
         (["--methods", "ldn"], "method ldn trains a network of its own"),
         (["--methods", "pauses.py"], "method pauses answers PAUSE to a report"),
@@ -210,6 +213,22 @@ def test_command_line_and_python_show_the_same(tmp_path: Path, capsys: pytest.Ca
     assert Replay.model_validate_json(as_json(replay)) == replay
     assert "| random\\_search | no |" in as_markdown(replay) and "| ldn | yes |" in as_markdown(replay)
     assert [row["method"] for row in json.loads(as_json(replay))["methods"]] == ["ldn", "asha", "random_search"]
+
+
+def test_the_figure_shows_cost_regret_and_devices(tmp_path: Path) -> None:
+    record(tmp_path)
+    for devices, labels in {(1, 4): {"device-seconds", "devices"}, (2,): {"device-seconds"}}.items():
+        path = tmp_path / "replay.svg"
+        harness.replay("small", "asha,grid", search_seeds=2, devices=devices, out=tmp_path, figure=path)
+        svg = path.read_text()
+        shown = {text for text in ("device-seconds", "devices") if f">{text}<" in svg}
+        assert shown == labels
+        assert all(f">{method}<" in svg for method in ("ldn", "asha", "grid")) and "On the Pareto front: " in svg
+
+
+def test_the_pareto_front_by_hand() -> None:
+    points = {"cheap": (1.0, 0.5), "good": (9.0, 0.0), "both": (3.0, 0.1), "beaten": (4.0, 0.1), "twin": (3.0, 0.1)}
+    assert pareto_front(points) == ["cheap", "both", "twin", "good"]
 
 
 def test_all_are_the_searches_over_fixed_depths(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +196,32 @@ def test_a_plan_that_starts_ray_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("harness.running.conformance.ray.is_initialized", lambda: next(state))
     [check] = [check for check in check_method("mine", Good(), small_space()) if "Ray" in check.name]
     assert check == RuleCheck("plan is quick and starts no Ray", False, "plan started Ray")
+
+
+@pytest.mark.slow
+def test_a_one_shot_file_that_only_this_machine_can_import_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports a neighbour, which a worker does not have."""
+    (tmp_path / "my_helper.py").write_text("SCALE = 2.0\n")
+    (tmp_path / "leans_on_it.py").write_text(
+        """from my_helper import SCALE
+import my_helper
+from harness.methods.base import OneShotMethod
+
+
+class LeansOnIt(OneShotMethod):
+    def objective(self, net, x, y, n_train):
+        return my_helper.SCALE * net.log_likelihood_per_depth(x, y).mean()
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {
+        check.name: check.detail
+        for check in check_method(*load_method(str(tmp_path / "leans_on_it.py")), small_space())
+        if not check.ok
+    }
+    assert list(found) == ["its code reaches a worker"]
+    [sentence] = found.values()
+    assert "method leans_on_it cannot be imported on the worker" in sentence
+    assert "No module named 'my_helper'; its file may import only what is installed on every node" in sentence

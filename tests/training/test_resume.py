@@ -20,6 +20,8 @@ TRIALS = [
     pytest.param(config("ldn", 3, max_epochs=12, lr=0.5), id="ldn"),
     pytest.param(config("ddn", 2, max_epochs=12, lr=1.0, monitor="train_objective"), id="ddn, training monitored"),
     pytest.param(config("ldn", 3, max_epochs=40, lr=1.0, patience=5, min_delta=0.05), id="patience across the border"),
+    pytest.param(config("ldn_em", 3, max_epochs=12, lr=0.5, options={"warm_up": 0.6}), id="in the warm-up of ldn_em"),
+    pytest.param(config("exits", 3, max_epochs=12, lr=0.5), id="depth by validation"),
     pytest.param(conv_config("ldn", 2, max_epochs=8, lr_drop_epoch=5, batch_size=7), id="conv, rate drops afterwards"),
     pytest.param(conv_config("ddn", 2, max_epochs=8, lr_drop_epoch=2, batch_size=7), id="conv, rate dropped before"),
 ]
@@ -164,7 +166,7 @@ for name, checkpoint in (("continued", Path(sys.argv[3])), ("straight", None)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", [TRIALS[0], TRIALS[3]])
+@pytest.mark.parametrize("trial", [TRIALS[0], TRIALS[5]])
 def test_same_numbers_in_another_process(trial: TrialConfig, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "here")
     here = run_trial(trial, data_for(trial), recorder).progress
