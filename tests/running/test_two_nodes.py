@@ -52,7 +52,9 @@ def test_a_lost_node_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
 
     loser = threading.Thread(target=lose_it)
     loser.start()
-    [result] = searches(tmp_path, "grid", *long, gpus_per_trial=1.0).results
+    outcome = searches(tmp_path, "grid", *long, gpus_per_trial=1.0)
+    assert outcome.failures == {}
+    [result] = outcome.results
     loser.join()
     assert result.trials_by_status == {"finished": 5}
     assert result.most_coresident_trials == 2 and result.cost.devices == 1.0
