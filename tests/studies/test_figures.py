@@ -75,7 +75,7 @@ def part(results: StudyResults, *figures: str, cells: slice = slice(-2, None)) -
 @pytest.mark.parametrize(
     ("kind", "labels"),
     [
-        ("posterior", ["depth d (residual blocks)", "weight q(d)", "test log-likelihood (nats)"]),
+        ("posterior", ["depth d (residual blocks)", "weight q(d)", "log-likelihood (nats)"]),
         ("scan", ["largest depth D (blocks)", "learnt depth d_opt", "test accuracy", "LDN, all depths"]),
         ("convergence", ["posterior gap", "peak of the exact posterior"]),
         ("rules", ["test error", "LDN, expected", "fixed depth D"]),
