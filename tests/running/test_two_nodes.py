@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -14,7 +15,7 @@ import ray
 from tests.running.results import ledger, read, searches, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
-NODE = {"num_cpus": 1, "num_gpus": 1}
+NODE: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1}
 
 
 @pytest.mark.slow
