@@ -50,11 +50,6 @@ class Verdict(Frozen):
     def is_decided(self) -> bool:
         return self.outcome not in ("undecided", "no spread measured", "one seed")
 
-    @property
-    def is_good(self) -> bool:
-        """Nothing is lost."""
-        return self.outcome in ("better", "as good", "identical", "cheaper")
-
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Mean ± t(1 − level/2, n − 1) · s / √n."""

@@ -219,17 +219,21 @@ class TrialLog:
         return {"training_iteration": len(self.curve)} | (seen_by_search(self.progress) if self.progress else {})
 
     def held_seconds(self) -> float:
-        return sum(attempt.held_seconds for attempt in self.attempt_records())
+        """Asked for all the time while it runs, so no record is made for it."""
+        return sum(held for _, held, _ in self._held_and_kept())
 
-    def attempt_records(self) -> tuple[Attempt, ...]:
+    def _held_and_kept(self) -> list[tuple[AttemptLog, float, float]]:
         """An attempt was held for as long as the driver saw it, and no less than the work it left behind took.
 
         A killed driver sees less: the worker went on and wrote a checkpoint that nobody reported.
         """
+        pairs = zip(self.attempts, self._kept_seconds(), strict=True)
+        return [(attempt, max(attempt.seen_seconds, kept), kept) for attempt, kept in pairs]
+
+    def attempt_records(self) -> tuple[Attempt, ...]:
         records = []
         last = len(self.attempts) - 1
-        for number, (attempt, kept) in enumerate(zip(self.attempts, self._kept_seconds(), strict=True)):
-            held = max(attempt.seen_seconds, kept)
+        for number, (attempt, held, kept) in enumerate(self._held_and_kept()):
             came_to_nothing = number < last or attempt.resumed_from is None
             records.append(
                 Attempt(
