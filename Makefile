@@ -15,8 +15,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster]'
 	@touch $@
 
-compare: $(INSTALLED) ## Run the one-shot method and four searches on three seeds (2.5 minutes): table, verdict, report.
-	$(BIN)/harness run quickstart --methods ldn,grid,random_search,optuna_tpe,asha --seeds 0,1,2
+COMPARED := ldn,exits,grid,random_search,optuna_tpe,golden_section,asha
+compare: $(INSTALLED) ## Two one-shot methods and five searches on ten seeds: verdict, report, link (SEEDS=0-9 OUT=results).
+	$(BIN)/harness run quickstart --methods $(COMPARED) --replay --seeds $(or $(SEEDS),0-9) --out $(or $(OUT),results)
 
 ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 	$(BIN)/harness ui --open
