@@ -12,7 +12,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 ORDER = (
     *("depth_posterior", "max_depth", "functions", "width", "rotation", "train_size", "convergence"),
-    *("image_posterior", "image_depths", "calibration", "speedup"),
+    *("image_posterior", "image_depths", "calibration", "speedup", "one_shot"),
 )
 
 

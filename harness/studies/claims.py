@@ -8,8 +8,10 @@ import numpy as np
 
 from harness.comparing.numbers import MINUS, plain, signed
 from harness.statistics import Interval, mean_interval
-from harness.studies.definition import Cell, Claim
+from harness.studies.definition import BASE, Cell, Claim
+from harness.studies.readings import COUNTED
 from harness.studies.results import StudyResults
+from harness.studies.words import data_set_of
 
 Answer = Literal["held", "not held", "not enough evidence"]
 
@@ -22,7 +24,19 @@ class Judgement:
 
     @property
     def sentence(self) -> str:
-        return f"{self.answer}: {self.claim.says} ({self.why}; paper: {self.claim.paper})"
+        return f"{self.answer}: {self.says} ({self.why}; paper: {self.claim.paper})"
+
+    @property
+    def says(self) -> str:
+        return f"{self.about}{self.claim.says}"
+
+    @property
+    def about(self) -> str:
+        """`exits, digits: `, where the claim is judged for several methods; "" where its words say what it is about."""
+        if self.claim.method is None:
+            return ""
+        place = [data_set_of(self.claim.at[BASE])] if BASE in self.claim.at else []
+        return f"{', '.join([self.claim.method, *place])}: "
 
 
 def judge(results: StudyResults) -> list[Judgement]:
@@ -34,7 +48,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
     numbers = list(numbers_of(claim, results).values())
     if not numbers:
         return Judgement(claim, "not enough evidence", "it was not run at this scale")
-    interval = mean_interval(numbers)
+    interval = _interval(claim, numbers)
     low = -np.inf if claim.at_least is None else claim.at_least
     high = np.inf if claim.at_most is None else claim.at_most
     answer: Answer = "not enough evidence"
@@ -44,6 +58,14 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
         elif interval.high < low or interval.low > high:
             answer = "not held"
     return Judgement(claim, answer, _in_words(claim, interval))
+
+
+def _interval(claim: Claim, numbers: Sequence[float]) -> Interval:
+    """Of the mean. What is counted and the same in every seed is known, where a measured number would be suspect."""
+    found = mean_interval(numbers)
+    if found.low is None and found.n > 1 and claim.of in COUNTED:
+        return Interval(mean=found.mean, low=found.mean, high=found.mean, n=found.n)
+    return found
 
 
 def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:
@@ -64,8 +86,18 @@ def _from_start(cell: Cell, claim: Claim) -> bool:
 
 
 def _numbers(claim: Claim, cell: Cell, results: StudyResults) -> dict[int, float]:
-    numbers = results.readings(claim.of, cell)
-    return _less(numbers, results.readings(claim.minus, cell)) if claim.minus else numbers
+    own = _of_method(claim, claim.method, cell, results)
+    if claim.than is None:
+        return own
+    other = _of_method(claim, claim.than, cell, results)
+    if claim.ratio:
+        return {seed: own[seed] / other[seed] for seed in own if other.get(seed)}
+    return _less(own, other)
+
+
+def _of_method(claim: Claim, method: str | None, cell: Cell, results: StudyResults) -> dict[int, float]:
+    numbers = results.readings(claim.of, cell, method)
+    return _less(numbers, results.readings(claim.minus, cell, method)) if claim.minus else numbers
 
 
 def _reference(claim: Claim, cell: Cell, results: StudyResults) -> dict[int, float] | None:
@@ -91,10 +123,10 @@ def _fitted_change(settings: Sequence[float], values: Sequence[float], log: bool
 
 
 def _in_words(claim: Claim, interval: Interval) -> str:
-    relative = bool(claim.minus or claim.versus or claim.over)
+    relative = not claim.ratio and bool(claim.minus or claim.than or claim.versus or claim.over)
     number = _absolute(interval)
     if relative:
-        number = f"{interval.mean:+.4g}" if interval.low is None else signed(interval)
+        number = f"{interval.mean:+.4g}" if interval.low in (None, interval.high) else signed(interval)
     bounds = [f"at least {claim.at_least:g}"] if claim.at_least is not None else []
     bounds += [f"at most {claim.at_most:g}"] if claim.at_most is not None else []
     few = ", no spread over seeds" if interval.n > 1 and interval.low is None else ""
@@ -103,6 +135,6 @@ def _in_words(claim: Claim, interval: Interval) -> str:
 
 
 def _absolute(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
+    if interval.low is None or interval.high is None or interval.low == interval.high:
         return plain(interval.mean)
     return f"{plain(interval.mean)} ({plain(interval.low)} to {plain(interval.high)})"

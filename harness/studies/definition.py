@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -10,14 +10,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import UserError, nearest
+from harness.measures import QUALITIES, Quality
+from harness.methods import parse_methods
 from harness.spaces import SHIPPED, Frozen, Name, Positive, SearchSpace, explain, load_space, parse_space, read_yaml
 from harness.studies.readings import READINGS
 from harness.text.files import checked_path
 
 Value = int | float | str
-FigureKind = Literal["posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup"]
+FigureKind = Literal[
+    "posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup", "tradeoff"
+]
 ScaleName = Literal["small", "paper"]
-LARGEST = "largest"
+LARGEST, EACH = "largest", "each"
 NEED_AXIS = {"scan", "convergence", "rules", "speedup"}  # figures against a setting that is a number
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 
@@ -25,16 +29,23 @@ BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 class Claim(Frozen):
     """One statement of the paper as a number per seed and the bounds its mean must lie in.
 
-    The number: reading `of`, less the reading `minus` of the same networks, less `of` where `versus` holds; averaged
-    over the cells where `at` holds, or with `over` the change of a fitted line from the first to the last value of
-    that setting (in its logarithm with `log`). In `at` and `versus` a base goes by how its name begins (svhn stands for
-    svhn_small), and `largest` for the largest value of a setting.
+    The number: reading `of`, less the reading `minus` of the same networks, less what method `than` has instead (with
+    `ratio` divided by it), less `of` where `versus` holds; averaged over the cells where `at` holds, or with `over` the
+    change of a fitted line from the first to the last value of that setting (in its logarithm with `log`). In `at` and
+    `versus` a base goes by how its name begins (svhn stands for svhn_small), and `largest` for the largest value of a
+    setting.
+
+    It speaks of the first method whose network learns its depth. With `methods` it is judged for each of them by
+    itself, and with `each` in `at` for each value of that setting.
     """
 
     says: str
     paper: str  # the paper's own number or words
     of: str
     minus: str | None = None
+    methods: tuple[str, ...] = ()
+    than: str | None = None
+    ratio: bool = False
     at: dict[str, Value] = Field(default_factory=dict)
     versus: dict[str, Value] = Field(default_factory=dict)
     over: str | None = None
@@ -42,17 +53,32 @@ class Claim(Frozen):
     log: bool = False
     at_least: float | None = None
     at_most: float | None = None
+    within_margin: bool = False  # the bound is the space's margin of the quality that it reads
+
+    @property
+    def method(self) -> str | None:
+        """The one it speaks of, once it is judged."""
+        return self.methods[0] if self.methods else None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         for reading in (self.of, self.minus):
             if reading is not None and reading not in READINGS:
                 raise ValueError(f"a claim has no reading {reading!r} ({nearest(reading, READINGS)})")
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("a claim needs at_least, at_most or both")
+        if (self.at_least is None and self.at_most is None) != self.within_margin:
+            raise ValueError("a claim needs at_least, at_most or both, or else within_margin")
+        if self.within_margin and _quality(self.of) is None:
+            raise ValueError(f"within_margin is for a quality that has a margin; {self.of!r} is none")
+        if self.ratio and not self.than:
+            raise ValueError("a claim with `ratio` says `than` which method")
         if self.over and self.versus:
             raise ValueError("a claim has `over` or `versus`, not both")
         return self
+
+
+def _quality(reading: str) -> Quality | None:
+    """The quality with a margin that a reading is of."""
+    return next((each for each in QUALITIES if each.margin and each.field in reading), None)
 
 
 class Scale(Frozen):
@@ -158,7 +184,7 @@ def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides:
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
         for values in itertools.product(*settings.vary.values())
     ]
-    claims = tuple(_resolved(claim, file, settings) for claim in file.claims)
+    claims = tuple(one for claim in file.claims for one in _resolved(claim, file, trained.methods, settings, cells))
     study = Study(file, claims, scale, settings, trained.methods, trained.name, tuple(cells))
     if study.axis is None and (kinds := NEED_AXIS.intersection(file.figures)):
         raise UserError(
@@ -217,18 +243,38 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
     if base is None:
         raise UserError(f"study {file.name} names no base space, nor does it vary one")
     changed = {**scale.settings, **{key: value for key, value in values.items() if key != BASE}}
-    name = "_".join(f"{key}-{Path(str(value)).stem if key == BASE else value}" for key, value in values.items())
     space = load_space(str(base), [*(f"{key}={value}" for key, value in changed.items()), *overrides])
-    named = {**space.model_dump(mode="json"), "name": name or space.name}
+    name = "_".join(f"{key}-{Path(str(value)).stem if key == BASE else value}" for key, value in values.items())
+    # A cell that is its base and nothing else is called like it: then its folder is one of that space.
+    named = {**space.model_dump(mode="json"), "name": name if name and changed else space.name}
     return Cell(values, parse_space(named, source=f"study {file.name}"))
 
 
-def _resolved(claim: Claim, file: StudyFile, scale: Scale) -> Claim:
-    """With `largest` replaced by the value it stands for, and every setting known to vary."""
+def _resolved(claim: Claim, file: StudyFile, methods: str, scale: Scale, cells: Sequence[Cell]) -> Iterator[Claim]:
+    """One claim per method and place that it speaks of: `largest` and the margin are numbers, every setting varies."""
     for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
         if key not in scale.vary:
             raise UserError(
                 f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, scale.vary)})"
             )
+    for method in filter(None, (*claim.methods, claim.than)):
+        if method not in (known := parse_methods(methods)):
+            raise UserError(
+                f"study {file.name}: a claim speaks of {method!r}, which is not among its methods "
+                f"({nearest(method, known)})"
+            )
     at = {key: max(scale.vary[key]) if value == LARGEST else value for key, value in claim.at.items()}
-    return claim.model_copy(update={"at": at})
+    places = [scale.vary[key] if value == EACH else (value,) for key, value in at.items()]
+    for place in itertools.product(*places):
+        here = {key: Path(str(value)).stem if key == BASE else value for key, value in zip(at, place, strict=True)}
+        bounds = _margin(claim, [cell for cell in cells if cell.holds(here)]) if claim.within_margin else {}
+        here_alone = claim.model_copy(update={"at": here, **bounds})
+        yield from [here_alone.model_copy(update={"methods": (method,)}) for method in claim.methods] or [here_alone]
+
+
+def _margin(claim: Claim, cells: Sequence[Cell]) -> dict[str, float]:
+    """No worse than the margin allows; the strictest of the spaces' margins where it speaks of several."""
+    quality = _quality(claim.of)
+    assert quality is not None, "checked when the claim was read"
+    allowed = min((quality.margin_in(cell.space.margins) or 0.0 for cell in cells), default=0.0)
+    return {"at_most": allowed} if quality.better == "lower" else {"at_least": -allowed}

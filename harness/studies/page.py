@@ -34,6 +34,7 @@ READING_TABLES = {
         for quality in QUALITIES
     },
     "Speed": {"forward_saving": "forward time saved", "blocks_saved": "blocks left out"},
+    "Cost": {"tflop": "TFLOP", "device_seconds": "device-s"},
 }
 
 
@@ -65,7 +66,7 @@ def as_markdown(
     lines += [f"Paper: {markdown_text(file.paper)}. Scale {results.study.scale}{reduced}. {seeds}."]
     lines += ["", "```sh", command, "```", ""]
     lines += [
-        f"- **{judgement.answer}**: {markdown_text(judgement.claim.says)} ({markdown_text(judgement.why)}; "
+        f"- **{judgement.answer}**: {markdown_text(judgement.says)} ({markdown_text(judgement.why)}; "
         f"paper: {markdown_text(judgement.claim.paper)})"
         for judgement in judgements
     ]
@@ -79,13 +80,18 @@ def as_markdown(
 
 
 def reading_tables(results: StudyResults) -> list[TableView]:
-    """Those columns that some network fills."""
-    names = [name_of(cell) for cell in results.cells]
-    counts = [str(len(results.of(cell))) for cell in results.cells]
+    """Those columns that some network fills; a row for every cell, with several one-shots for every method of it."""
+    several = len(results.one_shots) > 1
+    networks = [(cell, method) for cell in results.cells for method in (results.methods if several else [None])]
+    names = [f"{name_of(cell)}, {method}" if method else name_of(cell) for cell, method in networks]
+    counts = [
+        str(len(results.readings("d_opt", cell, method)) if method else len(results.of(cell)))
+        for cell, method in networks
+    ]
     views = []
     for title, headings in READING_TABLES.items():
         columns = {
-            heading: [_mean(list(results.readings(reading, cell).values())) for cell in results.cells]
+            heading: [_mean(list(results.readings(reading, cell, method).values())) for cell, method in networks]
             for reading, heading in headings.items()
         }
         filled = {heading: column for heading, column in columns.items() if set(column) != {_NOTHING}}
@@ -96,7 +102,7 @@ def reading_tables(results: StudyResults) -> list[TableView]:
 
 
 _NOTHING = "–"
-_SPREAD = "Mean over seeds ± half of the 95 % t interval. LDN: learnt-depth network."
+_SPREAD = "Mean over seeds ± half of the 95 % t interval; a network that learns its depth is pruned to d_opt."
 
 
 def _mean(numbers: Sequence[float]) -> str:
@@ -118,7 +124,7 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
     for judgement in judgements:
         kind = BADGES[judgement.answer]
         yield (
-            f'<article class=card style="--method:var(--{kind})"><h3>{html_text(judgement.claim.says)}</h3>'
+            f'<article class=card style="--method:var(--{kind})"><h3>{html_text(judgement.says)}</h3>'
             f'<p class=badges><span class="badge {kind}">{judgement.answer}</span></p>'
             f"<p class=sentence>{html_text(judgement.why)}.</p>"
             f"<p class=sentence>Paper: {html_text(judgement.claim.paper)}.</p></article>"
@@ -148,13 +154,13 @@ def _seeds(results: StudyResults) -> str:
 
 
 def _missing(results: StudyResults) -> str:
-    """Networks that other cells or seeds have; "" when nothing is missing."""
-    methods = sorted({unit.plan.method for unit in _units(results)})
+    """Networks that were asked for, or that another method of the same cell and seed has; "" when none is missing."""
+    asked = range(results.study.settings.seeds)
     found = [
         f"{name_of(cell)}, {method} seed {seed}"
         for cell in results.study.cells
-        for seed in results.seeds
-        for method in methods
+        for seed in sorted({*asked, *results.of(cell)})
+        for method in results.methods
         if method not in results.of(cell).get(seed, {})
     ]
     return "; ".join(found)

@@ -1,14 +1,42 @@
 """Numbers that a study's claims and figures speak of, read from the records of one cell and seed."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from harness.measures import QUALITIES
+from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP, Measure, Outcome
 from harness.records import Measures, Posterior, SearchResult, Unit
 
-Units = Mapping[str, Unit]  # of one cell and seed, by method; complete ones only
-Reading = Callable[[Units], float]  # a KeyError says that the study did not train it, or that it has no such number
+Units = Mapping[str, Unit]  # of one cell and seed, by method in the study's order; complete ones only
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a reading is taken from: the unit it speaks of, beside all that were trained."""
+
+    units: Units
+    unit: Unit | None
+
+    @property
+    def result(self) -> SearchResult:
+        return _known(_known(self.unit).result)
+
+    @property
+    def posterior(self) -> Posterior:
+        """Weights over depths at the best epoch."""
+        return _known(_known(self.unit).trials[0].posterior)
+
+
+Reading = Callable[[Seen], float]  # a KeyError says that the study did not train it, or that it has no such number
+
+
+def read(name: str, units: Units, method: str | None = None) -> float:
+    """A reading of the method's unit; of the first whose network learns its depth where none is named.
+
+    KeyError: there is no such network, or it has no such number.
+    """
+    return READINGS[name](Seen(units, units[method] if method else learnt_unit(units)))
 
 
 # --- which unit is which ------------------------------------------------------------------------------------------
@@ -42,50 +70,37 @@ def fixed_depths(units: Units) -> dict[int, Measures]:
     return found
 
 
-def posterior(units: Units) -> Posterior:
-    """q(d) of the learnt-depth network at its best epoch."""
-    return _known(_known(learnt_unit(units)).trials[0].posterior)
-
-
 def _known(value: T | None) -> T:
     if value is None:
         raise KeyError
     return value
 
 
-def _learnt(units: Units) -> SearchResult:
-    return _known(_known(learnt_unit(units)).result)
-
-
 # --- whose quality is read ----------------------------------------------------------------------------------------
 
 
-def _full(units: Units) -> Measures:
-    return _known(_learnt(units).final.full)
-
-
-def _at_d_opt_alone(units: Units) -> Measures:
+def _at_d_opt_alone(seen: Seen) -> Measures:
     """Depth d_opt by itself, without the depths below it."""
-    alone = {each.depth: each.measures for each in _learnt(units).final.per_depth_test}
-    return alone[_learnt(units).d_opt]
+    alone = {each.depth: each.measures for each in seen.result.final.per_depth_test}
+    return alone[seen.result.d_opt]
 
 
-def _deepest(units: Units) -> Measures:
-    largest = next(iter(units.values())).plan.space.depth.values[-1]
-    return fixed_depths(units)[largest]
+def _deepest(seen: Seen) -> Measures:
+    largest = next(iter(seen.units.values())).plan.space.depth.values[-1]
+    return fixed_depths(seen.units)[largest]
 
 
-def _best_fixed(units: Units) -> Measures:
-    return _known(max(fixed_depths(units).values(), key=lambda each: each.log_likelihood, default=None))
+def _best_fixed(seen: Seen) -> Measures:
+    return _known(max(fixed_depths(seen.units).values(), key=lambda each: each.log_likelihood, default=None))
 
 
 # What the reading of a quality is called → what a table calls the network, and where its measures are.
-NETWORKS: dict[str, tuple[str, Callable[[Units], Measures]]] = {
-    "{}": ("LDN pruned", lambda units: _learnt(units).final.chosen),
-    "full_{}": ("LDN, all depths", _full),
-    "threshold_{}": ("LDN, threshold", lambda units: _learnt(units).final.by_rule["threshold"]),
-    "expected_{}": ("LDN, expected depth", lambda units: _learnt(units).final.by_rule["expected"]),
-    "{}_at_d_opt_alone": ("LDN, d_opt alone", _at_d_opt_alone),
+NETWORKS: dict[str, tuple[str, Callable[[Seen], Measures]]] = {
+    "{}": ("at d_opt", lambda seen: seen.result.final.chosen),
+    "full_{}": ("all depths", lambda seen: _known(seen.result.final.full)),
+    "threshold_{}": ("by threshold", lambda seen: seen.result.final.by_rule["threshold"]),
+    "expected_{}": ("by expectation", lambda seen: seen.result.final.by_rule["expected"]),
+    "{}_at_d_opt_alone": ("d_opt alone", _at_d_opt_alone),
     "deepest_{}": ("deepest fixed depth", _deepest),
     "best_fixed_{}": ("best fixed depth", _best_fixed),
 }
@@ -94,8 +109,8 @@ NETWORKS: dict[str, tuple[str, Callable[[Units], Measures]]] = {
 def _qualities() -> dict[str, Reading]:
     """Every quality of every network."""
 
-    def reading(of: Callable[[Measures], float], network: Callable[[Units], Measures]) -> Reading:
-        return lambda units: of(network(units))
+    def reading(of: Callable[[Measures], float], network: Callable[[Seen], Measures]) -> Reading:
+        return lambda seen: of(network(seen))
 
     return {
         name.format(quality.field): reading(quality.of, network)
@@ -104,32 +119,39 @@ def _qualities() -> dict[str, Reading]:
     }
 
 
-# --- depth and time -----------------------------------------------------------------------------------------------
+# --- depth, time and cost -----------------------------------------------------------------------------------------
 
 
-def _saving(units: Units) -> float:
+def _saving(seen: Seen) -> float:
     """1 − forward time of the pruned network ÷ that of all D blocks, the two timed in turns in one process.
 
     A fixed-depth network of D blocks applies its output block once instead of D + 1 times, a few per cent of the time.
     """
-    final = _learnt(units).final
+    final = seen.result.final
     full = _known(final.full_forward_seconds_per_sample or None)  # nor is 0 a time
     return 1 - final.forward_seconds_per_sample / full
 
 
-def _blocks_saved(units: Units) -> float:
+def _blocks_saved(seen: Seen) -> float:
     """What is left out of the blocks: 1 − d_opt ÷ D."""
-    return 1 - _learnt(units).d_opt / next(iter(units.values())).plan.space.depth.max
+    return 1 - seen.result.d_opt / _known(seen.unit).plan.space.depth.max
+
+
+def _cost(measure: Measure) -> Reading:
+    return lambda seen: _known(measure.read(Outcome.of_search(seen.result)))
 
 
 READINGS: dict[str, Reading] = {
-    "d_opt": lambda units: _learnt(units).d_opt,
-    "d_argmax": lambda units: posterior(units).d_opt_by_rule["argmax"],
-    "d_threshold": lambda units: posterior(units).d_opt_by_rule["threshold"],
-    "d_expected": lambda units: posterior(units).d_opt_by_rule["expected"],
-    "d_exact": lambda units: _known(_learnt(units).final.d_opt_exact),
-    "posterior_gap": lambda units: _known(_learnt(units).final.posterior_gap_nats),
+    "d_opt": lambda seen: seen.result.d_opt,
+    "d_argmax": lambda seen: seen.posterior.d_opt_by_rule["argmax"],
+    "d_threshold": lambda seen: seen.posterior.d_opt_by_rule["threshold"],
+    "d_expected": lambda seen: seen.posterior.d_opt_by_rule["expected"],
+    "d_exact": lambda seen: _known(seen.result.final.d_opt_exact),
+    "posterior_gap": lambda seen: _known(seen.result.final.posterior_gap_nats),
     **_qualities(),
     "forward_saving": _saving,
     "blocks_saved": _blocks_saved,
+    "tflop": _cost(TFLOP),
+    "device_seconds": _cost(DEVICE_SECONDS),
 }
+COUNTED = frozenset({"tflop"})  # what is counted, not measured: seeds that agree on it leave no doubt

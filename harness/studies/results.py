@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records import Unit
+from harness.colours import colour_of
+from harness.methods import parse_methods
+from harness.records import MethodFacts, Unit
 from harness.running.store import read_units
 from harness.studies.definition import Cell, Study
-from harness.studies.readings import READINGS, Units
+from harness.studies.readings import Units, read
 
 
 @dataclass(frozen=True)
@@ -30,22 +32,52 @@ class StudyResults:
     def of(self, cell: Cell) -> Mapping[int, Units]:
         return self.units.get(cell.space.name, {})
 
-    def readings(self, name: str, cell: Cell) -> dict[int, float]:
-        """seed → number, of the seeds that have it: a network that failed or was not trained has none."""
+    @property
+    def methods(self) -> list[str]:
+        """Those with at least one complete unit, in the study's order."""
+        found = {method for by_seed in self.units.values() for units in by_seed.values() for method in units}
+        return [method for method in parse_methods(self.study.methods) if method in found]
+
+    @property
+    def one_shots(self) -> list[str]:
+        """Those of them whose network learns its depth."""
+        return [method for method in self.methods if self.facts(method).learns_depth]
+
+    def facts(self, method: str) -> MethodFacts:
+        """What is true of a method with a complete unit."""
+        every = (units for by_seed in self.units.values() for units in by_seed.values())
+        return next(units[method].plan.facts for units in every if method in units)
+
+    def colour(self, method: str) -> str:
+        return colour_of(method, self.facts(method).colour)
+
+    def readings(self, name: str, cell: Cell, method: str | None = None) -> dict[int, float]:
+        """seed → number, of the seeds that have it: a network that failed or was not trained has none.
+
+        Of the first method whose network learns its depth, unless one is named.
+        """
         found = {}
         for seed, units in sorted(self.of(cell).items()):
             try:
-                found[seed] = READINGS[name](units)
+                found[seed] = read(name, units, method)
             except KeyError:
                 continue
         return found
 
 
 def read_results(study: Study, out: Path) -> StudyResults:
-    """The units on disk that were trained with this study's settings; of a cell run otherwise nothing is taken."""
+    """The units on disk of this study's methods and settings; of a cell run otherwise nothing is taken."""
+    order = list(parse_methods(study.methods))
     units: dict[str, dict[int, dict[str, Unit]]] = {}
     for cell in study.cells:
-        for unit in read_units(out, cell.space.name)[0]:
-            if unit.result and unit.plan.space == cell.space:
-                units.setdefault(cell.space.name, {}).setdefault(unit.plan.seed, {})[unit.plan.method] = unit
+        found = [unit for unit in read_units(out, cell.space.name)[0] if unit.result and _trained_in(cell, unit)]
+        for unit in sorted(
+            (unit for unit in found if unit.plan.method in order), key=lambda unit: order.index(unit.plan.method)
+        ):
+            units.setdefault(cell.space.name, {}).setdefault(unit.plan.seed, {})[unit.plan.method] = unit
     return StudyResults(study, out, units)
+
+
+def _trained_in(cell: Cell, unit: Unit) -> bool:
+    """Whether the same search in the cell's space would give the same numbers: margins and descriptions may differ."""
+    return unit.plan.model_copy(update={"space": cell.space}).hash == unit.plan.hash

@@ -1,7 +1,7 @@
 """A study from its file to its page: planned, trained on the runner that searches use, drawn and judged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,10 @@ class PlannedStudy:
 
 def plan_study(study: Study, seeds: int | None, out: Path, tracking_uri: str | None, **options: Any) -> PlannedStudy:
     """Seeds 0 to `seeds` − 1, or as many as the study's file says; `options` are those of RunOptions."""
+    study = replace(study, settings=study.settings.model_copy(update={"seeds": seeds or study.settings.seeds}))
     run_options = options_of(out=out / "studies" / study.folder, **options)
     spaces = [cell.space for cell in study.cells]
-    units = make_units(spaces, parse_methods(study.methods), range(seeds or study.settings.seeds), run_options)
+    units = make_units(spaces, parse_methods(study.methods), range(study.settings.seeds), run_options)
     title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)
     note = f"**{title}**. Paper: {paper}. The page with figures and verdicts: run `report`."
     experiment = Experiment(experiment_name(study.name, study.scale), note)

@@ -1,5 +1,6 @@
 """Claims: the number a claim speaks of, and what an interval says about its bounds."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,23 @@ from harness.studies.results import StudyResults
 from tests.studies.test_definition import written
 
 DEPTHS = [2, 4, 16]
-READINGS = {
+READINGS: dict[str, Callable[[Any], float]] = {
     "d_opt": lambda units: units["depth"] + 0.1 * units["seed"],
     "log_likelihood": lambda units: -0.5 + 0.01 * units["seed"] * (-1) ** units["seed"],
     "accuracy": lambda units: 0.9,
+    "tflop": lambda units: 3.0,
 }
+OTHERS = {"grid": 2.0}  # method → what its readings are a multiple of the LDN's
+
+
+def read(name: str, units: Any, method: str | None = None) -> float:
+    return READINGS[name](units) * OTHERS.get(method or "ldn", 1.0)
 
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyResults:
     """Three cells and three seeds; what a unit would hold is replaced by its place."""
-    monkeypatch.setattr(results_module, "READINGS", READINGS)
+    monkeypatch.setattr(results_module, "read", read)
     scales = {"small": {"vary": {"depth.max": DEPTHS}, "seeds": 3}}
     study = load_study(written(tmp_path, scales=scales), "small")
     units: Any = {
@@ -81,3 +88,24 @@ def test_no_network_no_spread_no_verdict(results: StudyResults) -> None:
     missing, same = judge(results)
     assert missing.answer == "not enough evidence" and "not run at this scale" in missing.why
     assert same.answer == "not enough evidence" and "no spread" in same.why
+
+
+def test_a_difference_and_a_ratio_between_methods(results: StudyResults) -> None:
+    found = numbers_of(claim(methods=("ldn",), than="grid", at={"depth.max": 4}), results)
+    assert found == pytest.approx({s: -(4 + 0.1 * s) for s in range(3)})
+    found = numbers_of(claim(methods=("grid",), than="ldn", ratio=True), results)
+    assert found == pytest.approx(dict.fromkeys(range(3), 2.0))
+    assert numbers_of(claim(methods=("grid",), minus="accuracy", at={"depth.max": 2}), results) == pytest.approx(
+        {s: 2 * (2 + 0.1 * s - 0.9) for s in range(3)}
+    )
+
+
+@pytest.mark.parametrize(("most", "answer"), [(2.5, "held"), (1.5, "not held")])
+def test_what_is_counted_needs_no_spread(results: StudyResults, most: float, answer: str) -> None:
+    values = {"of": "tflop", "methods": ("grid",), "than": "ldn", "at_least": None, "at_most": most}
+    claims = (claim(**values, ratio=True), claim(**{**values, "at_most": most + 1}))
+    object.__setattr__(results.study, "claims", claims)
+    ratio, difference = judge(results)
+    assert ratio.answer == answer and "measured 2.00 over 3 seeds" in ratio.why
+    assert ratio.sentence.startswith(f"{answer}: grid: s (")
+    assert difference.answer == ("held" if most == 2.5 else "not held") and "measured +3 over" in difference.why

@@ -7,8 +7,10 @@ import yaml
 
 from harness.errors import UserError
 from harness.methods import parse_methods
+from harness.spaces import load_space
 from harness.studies.definition import ScaleName, known_studies, load_study, read_study
 
+CLAIM = {"says": "x", "paper": "y", "of": "d_opt", "at_least": 1}
 SMALL = {
     "title": "a title",
     "paper": "nowhere",
@@ -67,6 +69,40 @@ def test_a_base_goes_by_how_its_name_begins(tmp_path: Path) -> None:
     assert study.cells[1].space.name == "base-svhn_subset"
 
 
+def test_a_cell_that_is_its_base_is_called_like_it(tmp_path: Path) -> None:
+    """Then `harness compare quickstart` reads its folder too."""
+    scale = {"vary": {"base": ["quickstart", "digits"]}, "seeds": 1}
+    values = {"figures": ["posterior"], "claims": []}
+    study = load_study(written(tmp_path, **values, scales={"small": scale}), "small")
+    assert [cell.space for cell in study.cells] == [load_space("quickstart"), load_space("digits")]
+    changed = {"small": {**scale, "set": {"training.lr": 0.2}}}
+    study = load_study(written(tmp_path, **values, scales=changed), "small")
+    assert [cell.space.name for cell in study.cells] == ["base-quickstart", "base-digits"]
+
+
+def test_one_claim_for_each_method_and_place(tmp_path: Path) -> None:
+    margins = tmp_path / "strict.yaml"
+    text = (Path(__file__).parents[2] / "search_spaces" / "digits.yaml").read_text()
+    margins.write_text(text + "margins: {accuracy: 0.002, ece: 0.03}\n")
+    claims = [
+        {**CLAIM, "of": "accuracy", "methods": ["ldn", "exits"], "than": "grid", "at": {"base": "each"}},
+        {**CLAIM, "of": "ece", "methods": ["ldn"], "than": "grid"},
+    ]
+    claims = [{**each, "at_least": None, "within_margin": True} for each in claims]
+    scales = {"small": {"vary": {"base": ["quickstart", str(margins)]}, "seeds": 1}}
+    file = written(tmp_path, methods="ldn,exits,grid", figures=["posterior"], claims=claims, scales=scales)
+    study = load_study(file, "small")
+    found = [(claim.of, claim.method, claim.at, claim.at_least, claim.at_most) for claim in study.claims]
+    assert found == [
+        ("accuracy", "ldn", {"base": "quickstart"}, -0.01, None),
+        ("accuracy", "exits", {"base": "quickstart"}, -0.01, None),
+        ("accuracy", "ldn", {"base": "strict"}, -0.002, None),
+        ("accuracy", "exits", {"base": "strict"}, -0.002, None),
+        ("ece", "ldn", {}, None, 0.02),  # over both: the strictest
+    ]
+    assert [sum(cell.holds(claim.at) for cell in study.cells) for claim in study.claims] == [1, 1, 1, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -83,6 +119,14 @@ def test_a_base_goes_by_how_its_name_begins(tmp_path: Path) -> None:
         ({"scales": {}}, "has no scale 'small'"),
         ({"claims": [{"says": "x", "paper": "y", "of": "dopt", "at_least": 1}]}, "no reading 'dopt' (did you mean 'd_"),
         ({"claims": [{"says": "x", "paper": "y", "of": "d_opt"}]}, "needs at_least, at_most or both"),
+        ({"claims": [{**CLAIM, "within_margin": True}]}, "at_least, at_most or both, or else within_margin"),
+        ({"claims": [{**CLAIM, "at_least": None, "within_margin": True}]}, "has a margin; 'd_opt' is none"),
+        ({"claims": [{**CLAIM, "ratio": True}]}, "a claim with `ratio` says `than` which method"),
+        (
+            {"claims": [{**CLAIM, "methods": ["ldm"]}]},
+            "speaks of 'ldm', which is not among its methods (did you mean 'l",
+        ),
+        ({"claims": [{**CLAIM, "than": "grid"}]}, "speaks of 'grid', which is not among its methods"),
         (
             {"claims": [{"says": "x", "paper": "y", "of": "d_opt", "over": "depth.mx", "at_least": 1}]},
             "speaks of 'depth.mx', which does not vary (did you mean 'depth.max'?)",

@@ -20,7 +20,7 @@ from harness.studies.figures import draw_figures
 from harness.studies.figures.lines import cells_by_data_set, points_of, setting_of
 from harness.studies.figures.planes import depths_shown, maps_of
 from harness.studies.networks import TrainedNetwork, load_network
-from harness.studies.readings import READINGS
+from harness.studies.readings import read
 from harness.studies.results import StudyResults
 from harness.studies.words import data_set_of, name_of
 from harness.training.networks import chosen_network
@@ -116,7 +116,7 @@ def test_points_are_the_readings(trained: tuple[StudyResults, str]) -> None:
     assert list(groups) == ["MNIST like", "SVHN like"]
     deepest = groups["SVHN like"][1]
     points = points_of(results, groups["SVHN like"], setting_of(results), "log_likelihood")
-    assert points[3.0] == [READINGS["log_likelihood"](results.of(deepest)[seed]) for seed in range(2)]
+    assert points[3.0] == [read("log_likelihood", results.of(deepest)[seed]) for seed in range(2)]
     [drawing] = draw_figures(part(results, "scan", cells=slice(None)), "nowhere")
     assert f"{plain(float(np.mean(points[3.0])))} at 3" in drawing.description
     assert "MNIST like, test accuracy (%), LDN, all depths: " in drawing.description
@@ -132,6 +132,25 @@ def test_the_best_fixed_depth_and_the_chosen_ones_are_told(tmp_path: Path) -> No
     best = max(grid.final.per_depth_test, key=lambda each: each.measures.log_likelihood)
     assert f"best at depth {best.depth} with" in drawing.description
     assert f"chosen depths per seed {ldn.d_opt}," in drawing.description
+
+
+@pytest.mark.slow
+def test_several_one_shots_have_a_row_each_and_a_place_in_the_trade_off(tmp_path: Path) -> None:
+    bases = [str(tmp_path / f"{name}.yaml") for name in ("mnist_like", "svhn_like")]
+    study = make_study(tmp_path, {"base": bases}, "ldn,exits,grid", ["posterior", "tradeoff"])
+    results = train_study(study, tmp_path / "out", tmp_path / "checkpoints", range(2))
+    assert results.one_shots == ["ldn", "exits"]
+    posterior, tradeoff = draw_figures(results, "nowhere")
+    for words in ("ldn, MNIST like: q(d) peaks", "exits, MNIST like: q(d)", "exits, SVHN like: q(d)"):
+        assert words in posterior.description
+    cell = results.cells[0]
+    own, other = (results.readings("tflop", cell, method) for method in ("exits", "grid"))
+    share = plain(float(np.mean([own[seed] / other[seed] for seed in own])), 2)
+    assert f"exits at {share} of the cost, " in tradeoff.description
+    assert "grid at 1.0 of the cost, +0.0000 nats" in tradeoff.description
+    assert {"ldn", "exits", "grid"} <= set(re.sub(r"<[^>]+>", " ", tradeoff.svg).split())
+    [alone] = draw_figures(part(results, "tradeoff", cells=slice(0, 0)), "nowhere")
+    assert "No search over all depths is complete." in alone.description
 
 
 # --- networks -----------------------------------------------------------------------------------------------------

@@ -76,14 +76,14 @@ def test_columns_without_a_number_are_left_out(results: StudyResults) -> None:
     learnt = {c: {s: {"ldn": u["ldn"]} for s, u in by_seed.items()} for c, by_seed in results.units.items()}
     columns = [column for view in reading_tables(replace(results, units=learnt)) for column in view.columns]
     assert "deepest fixed depth" not in columns
-    assert "LDN pruned" in columns
+    assert "at d_opt" in columns
 
 
 def test_what_is_missing_is_named(results: StudyResults) -> None:
     units = {cell: dict(by_seed) for cell, by_seed in results.units.items()}
     units["depth.max-2"] = {0: {"ldn": units["depth.max-2"][0]["ldn"]}}
     html = page(replace(results, units=units))
-    assert "D = 2, deepest seed 0; D = 2, deepest seed 1; D = 2, ldn seed 1." in html
+    assert "D = 2, deepest seed 0; D = 2, ldn seed 1; D = 2, deepest seed 1." in html
     assert "Missing:" not in page(results)
 
 
@@ -98,3 +98,11 @@ def test_markdown_section(results: StudyResults) -> None:
     assert "*A caption of d\\_opt.*" in text
     assert "Scale small: all of it. Seeds 0, 1." in text
     assert "device-seconds. Made with harness " in text
+
+
+def test_seeds_that_only_one_cell_was_asked_for_are_not_missing(results: StudyResults) -> None:
+    units = {cell: dict(by_seed) for cell, by_seed in results.units.items()}
+    units["depth.max-1"][5] = units["depth.max-1"][0]
+    assert "Missing:" not in page(replace(results, units=units))
+    units["depth.max-1"][6] = {"ldn": units["depth.max-1"][0]["ldn"]}
+    assert "D = 1, deepest seed 6." in page(replace(results, units=units))

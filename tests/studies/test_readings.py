@@ -3,7 +3,7 @@
 import pytest
 
 from harness.records import Unit
-from harness.studies.readings import READINGS, deepest_unit, fixed_depths, learnt_unit
+from harness.studies.readings import READINGS, deepest_unit, fixed_depths, learnt_unit, read
 from tests.synthetic import make_units
 
 
@@ -20,9 +20,9 @@ def renamed(units: dict[str, Unit]) -> dict[str, Unit]:
 
 def all_readings(units: dict[str, Unit]) -> dict[str, float]:
     found = {}
-    for name, reading in READINGS.items():
+    for name in READINGS:
         try:
-            found[name] = reading(units)
+            found[name] = read(name, units)
         except KeyError:
             continue
     return found
@@ -40,12 +40,12 @@ def test_values_are_those_of_the_records() -> None:
     units = by_method("ldn", "grid")
     learnt, searched = units["ldn"].result, units["grid"].result
     assert learnt and searched and learnt.final.full
-    assert READINGS["ece"](units) == learnt.final.chosen.ece
-    assert READINGS["full_brier"](units) == learnt.final.full.brier
+    assert read("ece", units) == learnt.final.chosen.ece
+    assert read("full_brier", units) == learnt.final.full.brier
     curve = {each.depth: each.measures for each in searched.final.per_depth_test}
-    assert READINGS["deepest_accuracy"](units) == curve[10].accuracy
+    assert read("deepest_accuracy", units) == curve[10].accuracy
     best = max(curve.values(), key=lambda measures: measures.log_likelihood)
-    assert READINGS["best_fixed_ece"](units) == best.ece
+    assert read("best_fixed_ece", units) == best.ece
 
 
 def test_the_deepest_network_is_found_by_its_depth() -> None:
@@ -60,4 +60,19 @@ def test_the_deepest_network_is_found_by_its_depth() -> None:
 @pytest.mark.parametrize("name", ["deepest_accuracy", "best_fixed_accuracy"])
 def test_a_network_that_was_not_trained_has_no_reading(name: str) -> None:
     with pytest.raises(KeyError):
-        READINGS[name](by_method("ldn"))
+        read(name, by_method("ldn"))
+
+
+def test_a_reading_speaks_of_the_method_that_is_named() -> None:
+    units = by_method("ldn", "ldn_em", "grid")
+    assert read("log_likelihood", units) == read("log_likelihood", units, "ldn")
+    for name, unit in units.items():
+        assert unit.result
+        assert read("d_opt", units, name) == unit.result.d_opt
+        assert read("ece", units, name) == unit.result.final.chosen.ece
+        assert read("tflop", units, name) == unit.result.cost.tflop
+        assert read("device_seconds", units, name) == unit.result.cost.device_seconds
+    assert read("best_fixed_ece", units, "ldn_em") == read("best_fixed_ece", units, "ldn"), "whoever speaks"
+    for name, method in (("posterior_gap", "grid"), ("d_opt", "exits")):
+        with pytest.raises(KeyError):
+            read(name, units, method)

@@ -12,6 +12,7 @@ from harness.studies.figures.readout import draw_readout
 from harness.studies.figures.rules import draw_rules
 from harness.studies.figures.scan import draw_scan
 from harness.studies.figures.speedup import draw_speedup
+from harness.studies.figures.tradeoff import draw_tradeoff
 from harness.studies.results import StudyResults
 
 _FROM_RECORDS: dict[FigureKind, Callable[[StudyResults], Drawing]] = {
@@ -21,6 +22,7 @@ _FROM_RECORDS: dict[FigureKind, Callable[[StudyResults], Drawing]] = {
     "rules": draw_rules,
     "calibration": draw_calibration,
     "speedup": draw_speedup,
+    "tradeoff": draw_tradeoff,
 }
 _FROM_NETWORKS: dict[FigureKind, Callable[[StudyResults, str], Drawing]] = {"maps": draw_maps, "readout": draw_readout}
 
