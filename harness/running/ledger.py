@@ -152,6 +152,7 @@ class TrialLog:
     ended_at: float = 0.0
     error: str | None = None
     answered_by: str | None = None
+    warnings: list[str] = field(default_factory=list)  # of its workers
 
     @property
     def config(self) -> TrialConfig:
@@ -180,6 +181,8 @@ class TrialLog:
     def _hear(self, event: Reported) -> None:
         attempt, report = self.attempts[-1], event.report
         attempt.last_seen = event.time
+        said = (report.warning, report.facts.warning if report.facts else "")
+        self.warnings += [warning for warning in said if warning]
         if report.facts:
             self.facts = report.facts
             attempt.host, attempt.worker_start = report.facts.host, report.facts.worker_start

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from ray import cloudpickle
 
 from harness.errors import UserError
@@ -28,7 +28,8 @@ class TrainTask(Frozen):
     unit: str  # with `trial`, its key in the checkpoint store; of a replayed trial, that of the recorded one
     trial: str
     config: TrialConfig
-    may_be_stopped: bool  # by a scheduler
+
+    model_config = ConfigDict(extra="ignore")  # a ledger that an earlier version wrote says more
 
 
 class RefitTask(Frozen):
@@ -42,13 +43,16 @@ class RefitTask(Frozen):
 
 
 class RetrainTask(Frozen):
-    """The chosen network as a scheduler left it, where nobody has kept it: the trial again, up to that epoch."""
+    """The chosen network as a scheduler left it: its trial again, up to that epoch."""
 
     do: Literal["retrain"] = "retrain"
     unit: str
     trial: Literal["retrained"] = "retrained"
     config: TrialConfig
     epochs: Count
+    begin_with: str | None = (
+        None  # key of the trial's own last checkpoint; None: there is none, or one of a later epoch
+    )
 
 
 class FinalTask(Frozen):
@@ -98,6 +102,7 @@ class Report(Frozen):
     facts: Facts | None = None
     progress: Progress | None = None
     final: FinalEvaluation | None = None
+    warning: str = ""  # to be shown once
 
     def to_tune(self) -> dict[str, Any]:
         result: dict[str, Any] = {_PAYLOAD: self.model_dump_json(), FINISHED: self.final is not None}

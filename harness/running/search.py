@@ -77,10 +77,6 @@ class Search:
         self._searcher.add_configurations([_with_config(experiment, dict(plan.param_space), plan.num_samples)])
 
     @property
-    def may_stop_trials(self) -> bool:
-        return self._scheduler is not None
-
-    @property
     def is_finished(self) -> bool:
         """It will propose nothing more."""
         return bool(self._searcher.is_finished())

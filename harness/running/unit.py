@@ -210,7 +210,6 @@ class RunningUnit:
             unit=self.storage_key,
             trial=name,
             config=self.plan.trial_config(depth),
-            may_be_stopped=self.search.may_stop_trials,
         )
 
     def _checked_depth(self, config: dict[str, Any]) -> int:
@@ -247,16 +246,19 @@ class RunningUnit:
         )
 
     def _follow_up(self) -> Trial | None:
-        """The chosen network again if nobody has it, the refit if it was asked for, then the final evaluation."""
+        """The chosen network again if it was stopped, the refit if it was asked for, then the final evaluation."""
         assert self.choice is not None
         if self.live:
             return None
         chosen, epochs = self.logs[self.choice.chosen], self.choice.epochs
-        was_kept = not self.plan.replayed or chosen.status == "finished"  # a recording has the network of its end
+        was_kept = chosen.status == "finished"  # its checkpoint is of its end; of a stopped one, of some time before
         task: RetrainTask | RefitTask | FinalTask
         if not was_kept and not self._ended("retrained"):
             assert chosen.progress is not None
-            task = RetrainTask(unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch)
+            own = None if self.plan.replayed else _checkpoint(chosen)  # a recording's is of its end
+            task = RetrainTask(
+                unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch, begin_with=own
+            )
         elif self.plan.refit and not self._ended("refit"):
             task = RefitTask(unit=self.storage_key, config=chosen.config, epochs=epochs)
         elif not self._ended("final"):

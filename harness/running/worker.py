@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from harness.data.splits import TrainingData
 
-CHECKPOINT_SECONDS = 2.0  # between checkpoints of a trial that nobody stops early; results do not depend on it
+CHECKPOINT_SECONDS = 2.0  # between checkpoints, at least; results do not depend on it
+SAVING_SHARE = 0.01  # of the time between checkpoints that they may take
 
 _worker_is_fresh = True
 
@@ -121,25 +122,16 @@ class _Worker:
         self.data_seconds = time.perf_counter() - began
 
     def train(self, task: TrainTask) -> None:
-        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial), task.may_be_stopped)
+        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial))
 
     def refit(self, task: RefitTask) -> None:
         """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
-        self._run(*self._refit_of(task.epochs), checkpoint_key(task.unit, task.trial), may_be_stopped=False)
+        self._run(*self._refit_of(task.epochs), checkpoint_key(task.unit, task.trial))
 
     def retrain(self, task: RetrainTask) -> None:
-        """A trial again, up to the epoch at which a scheduler would have stopped it: to the bit the same network."""
-
-        class Reached(Exception):
-            pass
-
-        def stop_there(progress: Progress) -> None:
-            if progress.epoch >= task.epochs:
-                raise Reached
-
-        with contextlib.suppress(Reached):
-            key = checkpoint_key(task.unit, task.trial)
-            self._run(self.config, self.data, key, may_be_stopped=True, reported=stop_there)
+        """A trial again, up to the epoch at which a scheduler stopped it: to the bit the same network."""
+        key = checkpoint_key(task.unit, task.trial)
+        self._run(self.config, self.data, key, begin_with=task.begin_with, last_epoch=task.epochs)
 
     def _refit_of(self, epochs: int) -> tuple[TrialConfig, "TrainingData"]:
         import numpy as np
@@ -158,20 +150,16 @@ class _Worker:
         config: TrialConfig,
         data: "TrainingData",
         key: str,
-        may_be_stopped: bool,
-        reported: Callable[[Progress], None] = lambda progress: None,
+        begin_with: str | None = None,
+        last_epoch: int | None = None,
     ) -> None:
-        with self.checkpoints.fetched(key) as resume_from:
-            self._run_from(resume_from, config, data, key, may_be_stopped, reported)
+        """Goes on from the checkpoint `key`, else from `begin_with`, else from the start."""
+        fetched = self.checkpoints.fetched
+        with fetched(key) as own, fetched(begin_with or key) as other, contextlib.suppress(_Reached):
+            self._run_from(own or other, config, data, key, last_epoch)
 
     def _run_from(
-        self,
-        resume_from: Path | None,
-        config: TrialConfig,
-        data: "TrainingData",
-        key: str,
-        may_be_stopped: bool,
-        reported: Callable[[Progress], None],
+        self, resume_from: Path | None, config: TrialConfig, data: "TrainingData", key: str, last_epoch: int | None
     ) -> None:
         from harness.training.cost import PhaseTimer
         from harness.training.environment import environment
@@ -181,8 +169,10 @@ class _Worker:
         if resume_from:
             try:
                 before = cost_in_checkpoint(resume_from, config, self.device)
+                if last_epoch is not None and before.epochs > last_epoch:
+                    raise UserError(f"the checkpoint {resume_from} is of epoch {before.epochs}, after {last_epoch}")
             except UserError as error:  # it counts as absent, and the next one replaces it
-                resume_from, warning = None, f"{error}; the trial starts anew"
+                resume_from, before, warning = None, None, f"{error}; the trial starts anew"
         timer = PhaseTimer(self.device, before)
         timer.charge("data", self.data_seconds)
         facts = Facts(
@@ -195,17 +185,16 @@ class _Worker:
             environment=environment(self.device),
             warning=warning,
         )
-        last_save = time.monotonic()
+        saves = _Saves(self.checkpoints, key)
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
-            nonlocal last_save
-            ended = progress.stop_reason is not None
-            due = ended or may_be_stopped or time.monotonic() - last_save >= CHECKPOINT_SECONDS
-            if due and progress.stop_reason != "failed":  # non-finite weights must not replace good ones
-                self.checkpoints.save(key, save)
-                last_save = time.monotonic()
-            tune.report(Report(progress=progress).to_tune())
-            reported(progress)
+            reached = last_epoch is not None and progress.epoch >= last_epoch
+            ended = reached or progress.stop_reason is not None
+            if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
+                saves.save(save, ended)
+            tune.report(Report(progress=progress, warning=saves.take_warning()).to_tune())
+            if reached:
+                raise _Reached
 
         tune.report(Report(facts=facts).to_tune())
         run_trial(
@@ -248,4 +237,49 @@ class _Worker:
             save_model(path, handed_over, task.d_opt, self.config, self.data)
 
         self.checkpoints.save(model_key(task.unit), save)
+        self.checkpoints.settle()
         tune.report(Report(final=evaluation).to_tune())
+
+
+class _Reached(Exception):
+    """A trial has come to the epoch that was asked for."""
+
+
+class _Saves:
+    """Checkpoints of a trial: at its end, and before that as often as they take next to nothing of its time.
+
+    The rule is the same for all methods. Whether a scheduler may stop a trial does not matter: what a stopped one had
+    reached since its last checkpoint is trained again if it is chosen, and charged to nobody.
+    """
+
+    def __init__(self, checkpoints: CheckpointStore, key: str) -> None:
+        self._checkpoints, self._key = checkpoints, key
+        self._last, self._took = time.monotonic(), 0.0
+        self._warning = ""
+        self._warned = False
+
+    def save(self, write: Callable[[Path], None], ended: bool) -> None:
+        since = time.monotonic() - self._last
+        if not ended and since < max(CHECKPOINT_SECONDS, self._took / SAVING_SHARE):
+            return
+        began = time.monotonic()
+        try:
+            self._checkpoints.save(self._key, write)
+        except UserError as error:  # the one before did not arrive; this one is under way
+            self._warn(str(error))
+        if ended:
+            self._checkpoints.settle()  # the final evaluation needs it
+        self._last = time.monotonic()
+        self._took = self._last - began
+
+    def _warn(self, error: str) -> None:
+        if not self._warned:
+            self._warning = (
+                f"{error}; training goes on, and a crash would lose what was trained since the last checkpoint"
+            )
+        self._warned = True
+
+    def take_warning(self) -> str:
+        """To be told once."""
+        warning, self._warning = self._warning, ""
+        return warning

@@ -139,10 +139,10 @@ def _show_news(together: SideBySide, console: Console, shown: set[str]) -> None:
     for unit in together.units:
         for log in unit.logs.values():
             key = f"{unit.key} {log.name}"
-            warning = log.facts.warning if log.facts else ""
-            if warning and f"{key} {warning}" not in shown:
-                shown.add(f"{key} {warning}")
-                console.print(f"{key}: {warning}", soft_wrap=True)
+            for warning in log.warnings:
+                if f"{key} {warning}" not in shown:
+                    shown.add(f"{key} {warning}")
+                    console.print(f"{key}: {warning}", soft_wrap=True)
             if log.status == "failed" and key not in shown:
                 shown.add(key)
                 tail = "\n  ".join((log.error or "no error was given").strip().splitlines()[-5:])

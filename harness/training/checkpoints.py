@@ -5,42 +5,53 @@ nobody has to be told where a checkpoint went. The root is a folder (local, NFS)
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pyarrow import fs
 
 from harness.errors import UserError
 from harness.text.shown import one_line, redacted, without_secrets
 
+WITHOUT_FOLDERS = {"s3", "gcs", "abfs"}  # object stores: a folder is an object more, and a request more for each
+
 
 class CheckpointStore:
-    """Pickles as its root; connects to a URI's file system where it is used."""
+    """Pickles as its root; connects to a URI's file system where it is used.
+
+    What goes to a URI is uploaded in the background, one upload at a time: training does not wait for a network.
+    `settle` does, and tells what went wrong.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._remote = "://" in root
+        self._upload: Future[None] | None = None
+
+    def __reduce__(self) -> tuple[type["CheckpointStore"], tuple[str]]:
+        return CheckpointStore, (self.root,)
 
     def check_writable(self) -> None:
         """Raises UserError where nothing can be kept: a run must not find that out after its first trial."""
         if not self._remote:
             return  # a folder beside the results, or one that is made
         key = f".harness-{secrets.token_hex(8)}"
-        try:
-            filesystem, base = fs.FileSystem.from_uri(self.root)
-            filesystem.create_dir(base, recursive=True)
-            with filesystem.open_output_stream(f"{base}/{key}") as stream:
-                stream.write(b"")
+        with self._explained():
+            self._put(key, b"")
+            filesystem, base = _connected(self.root)
             filesystem.delete_file(f"{base}/{key}")
-        except (OSError, ValueError, NotImplementedError, ImportError) as error:  # pyarrow's errors are of these kinds
-            reason = one_line(without_secrets(str(error), self.root), longest=300)
-            raise UserError(f"the storage {redacted(self.root)} cannot be written: {reason}") from None
 
     def save(self, key: str, write: Callable[[Path], None]) -> None:
-        """Replaces the checkpoint as a whole: a reader sees the old one or the new one."""
+        """Replaces the checkpoint as a whole: a reader sees the old one or the new one.
+
+        To a URI it may still be under way when this returns; raises UserError if the one before did not arrive.
+        """
         if not self._remote:
             path = Path(self.root, key)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +64,18 @@ class CheckpointStore:
         with tempfile.TemporaryDirectory() as folder:
             local = Path(folder, "checkpoint")
             write(local)
-            filesystem, base = fs.FileSystem.from_uri(self.root)
-            target = f"{base}/{key}"
-            filesystem.create_dir(target.rpartition("/")[0], recursive=True)  # object stores do without, others do not
-            with filesystem.open_output_stream(target) as stream:  # an object appears when it is closed
-                stream.write(local.read_bytes())
+            content = local.read_bytes()
+        try:
+            self.settle()
+        finally:
+            self._upload = _uploads().submit(self._put, key, content)
+
+    def settle(self) -> None:
+        """Waits for what is under way. Raises UserError if it did not arrive."""
+        upload, self._upload = self._upload, None
+        if upload:
+            with self._explained():
+                upload.result()
 
     @contextlib.contextmanager
     def fetched(self, key: str) -> Iterator[Path | None]:
@@ -66,12 +84,47 @@ class CheckpointStore:
             path = Path(self.root, key)
             yield path if path.exists() else None
             return
-        filesystem, base = fs.FileSystem.from_uri(self.root)
-        if filesystem.get_file_info(f"{base}/{key}").type == fs.FileType.NotFound:
+        filesystem, base = _connected(self.root)
+        try:
+            with filesystem.open_input_file(f"{base}/{key}") as file:
+                content: bytes | None = file.read()  # as a whole: a stream asks for it in many small parts
+        except FileNotFoundError:
+            content = None
+        if content is None:
             yield None
             return
         with tempfile.TemporaryDirectory() as folder:
             local = Path(folder, Path(key).name)
-            with filesystem.open_input_stream(f"{base}/{key}") as stream:
-                local.write_bytes(stream.read())
+            local.write_bytes(content)
             yield local
+
+    def _put(self, key: str, content: bytes) -> None:
+        filesystem, base = _connected(self.root)
+        target = f"{base}/{key}"
+        if filesystem.type_name not in WITHOUT_FOLDERS:
+            filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+        with filesystem.open_output_stream(target) as stream:  # an object appears when it is closed
+            stream.write(content)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, NotImplementedError, ImportError) as error:  # pyarrow's errors are of these kinds
+            reason = one_line(without_secrets(str(error), self.root), longest=300)
+            raise UserError(f"the storage {redacted(self.root)} cannot be written: {reason}") from None
+
+
+@functools.cache
+def _connected(root: str) -> tuple[Any, str]:
+    """The file system of a URI and the path in it; one connection for all trials of a worker."""
+    delayed = "allow_delayed_open=true"  # a small object is then put by one request instead of three
+    if root.startswith("s3://") and "allow_delayed_open" not in root:
+        root += ("&" if "?" in root else "?") + delayed
+    filesystem, base = fs.FileSystem.from_uri(root)
+    return filesystem, base
+
+
+@functools.cache
+def _uploads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")

@@ -16,12 +16,13 @@ from harness.data.on_device import DeviceRows, mini_batches, on_device
 from harness.data.splits import TrainingData
 from harness.errors import TrialFailed, UserError
 from harness.models import DepthNet, FixedDepthNet, OneShotNet
-from harness.models.depth_posterior import RULES, best_depth, choose_depth
+from harness.models.depth_posterior import RULES, DepthWeights, best_depth, choose_depth
 from harness.models.one_shot import Batch, Epoch, log_probs_of
 from harness.models.passes import Passes
 from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
 from harness.seeds import torch_generator
 from harness.training import cost as cost_of
+from harness.training import flat
 from harness.training.cost import PhaseTimer
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
@@ -99,6 +100,7 @@ def run_trial(
     except TrialFailed as failure:
         last = progress("failed", error=str(failure))
     report(last, lambda path: trial.save(path, data, timer))
+    flat.unflatten(trial.network)
     return Trained(last, trial.network.eval())
 
 
@@ -106,7 +108,7 @@ def run_trial(
 class _Best:
     """The best parameters so far, buffers and weights over depths included."""
 
-    state: list[Tensor]
+    state: list[Tensor]  # as `flat.flatten` lays them out
     value: float = -math.inf  # of the monitored objective
     epoch: int = 0
     train_objective: float | None = None
@@ -122,8 +124,10 @@ class _Trial:
     config: TrialConfig
     n_train: int
     network: DepthNet
-    state: list[Tensor]  # the network's own tensors, all changed in place: to collect them costs a tenth of a step
+    state: list[Tensor]  # all of the network's tensors, which are views of these few
     optimiser: torch.optim.SGD
+    momenta: list[Tensor]  # one buffer for those of all parameters; none where there is no momentum
+    best_weights: DepthWeights | None  # over depths: where the best ones are laid out to be read
     order: torch.Generator
     best: _Best
     epoch: int = 0
@@ -137,19 +141,24 @@ class _Trial:
         network = build_network(config, data.sample_shape, data.n_classes).to(device)
         if config.network.kind == "conv":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
+        state = flat.flatten(network)
         if config.training.compile:
             network.backbone.compile()
         settings = config.training
         optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
-        if settings.momentum and isinstance(network, OneShotNet):
-            # A parameter may get its first gradient late, and the fused step wants all momenta or none. From zero the
-            # first step is the same.
-            for parameter in network.parameters():
-                optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        momenta = []
+        if settings.momentum:
+            # From the beginning, since a parameter may get its first gradient late, and the fused step wants all
+            # momenta or none. From zero the first step is the same.
+            parameters = list(network.parameters())
+            buffer, views = flat.zeros_like(parameters)
+            momenta = [buffer]
+            for parameter, momentum in zip(parameters, views, strict=True):
+                optimiser.state[parameter]["momentum_buffer"] = momentum
         order = torch_generator(config.seed, "order")  # the same for every network of a seed
-        state = list(network.state_dict().values())
-        best = _Best([tensor.clone() for tensor in state])
-        return cls(config, data.n_train, network, state, optimiser, order, best)
+        best = _Best([buffer.clone() for buffer in state])
+        return cls(config, data.n_train, network, state, optimiser, momenta, best_weights, order, best)
 
     def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
@@ -221,7 +230,7 @@ class _Trial:
             best.value, best.epoch, best.train_objective, best.val = value, self.epoch, self.train_objective, self.val
             best.val_per_depth = self.val_per_depth
             best.settled = isinstance(self.network, FixedDepthNet) or self.network.method.settled(self._epoch())
-            torch._foreach_copy_(best.state, self.state)
+            _copy(best.state, self.state)
 
     def stop_reason(self) -> StopReason | None:
         if self.epoch - self.best.epoch >= self.config.training.patience:
@@ -230,7 +239,7 @@ class _Trial:
 
     def keep_best(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """The best parameters become the network's. If validation did not choose them, it is done once more."""
-        torch._foreach_copy_(self.state, self.best.state)
+        _copy(self.state, self.best.state)
         if self.config.training.monitor != "val_objective":
             self.best.val = self._measured(rows, val_rows)
             self.best.val_per_depth = self.val_per_depth
@@ -288,11 +297,11 @@ class _Trial:
         )
 
     def _posterior(self) -> Posterior | None:
-        if not isinstance(self.network, OneShotNet):
+        if not isinstance(self.network, OneShotNet) or (best := self.best_weights) is None:
             return None
-        own = dict(zip(self.network.state_dict(), self.best.state, strict=True))
-        best = copy.deepcopy(self.network.posterior)
-        best.load_state_dict({name: own[f"posterior.{name}"] for name in best.state_dict()})
+        own = self.network.state_dict()
+        kept = dict(zip(own, flat.views(self.best.state, list(own.values())), strict=True))
+        best.load_state_dict({name: kept[f"posterior.{name}"] for name in best.state_dict()})
         q, val = best.probabilities(), self.best.val_per_depth or self.val_per_depth
         by_rule = {rule: choose_depth(q, rule) for rule in RULES}
         return Posterior(
@@ -316,8 +325,8 @@ class _Trial:
             {
                 "config_hash": self.config.hash,
                 "epoch": self.epoch,
-                "network": self.network.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
+                "network": self.state,
+                "momenta": self.momenta,
                 "order": self.order.get_state(),
                 "best_state": best.state,
                 "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
@@ -336,11 +345,9 @@ class _Trial:
         )
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        if "looked" not in checkpoint:
-            raise UserError("the checkpoint was written by an earlier version; start the trial anew")
         self.epoch = checkpoint["epoch"]
-        self.network.load_state_dict(checkpoint["network"])
-        self.optimiser.load_state_dict(checkpoint["optimiser"])
+        _copy(self.state, checkpoint["network"])
+        _copy(self.momenta, checkpoint["momenta"])
         self.order.set_state(checkpoint["order"].cpu())
         value, epoch, train_objective, val = checkpoint["best"]
         self.best = _Best(checkpoint["best_state"], value, epoch, train_objective, val and Measures(**val))
@@ -401,7 +408,11 @@ def best_network(path: Path, config: TrialConfig, data: TrainingData, device: to
     """The best parameters in a checkpoint, as a network in evaluation mode."""
     checkpoint = _load_checkpoint(path, config, device)
     network = build_network(config, data.sample_shape, data.n_classes).to(device)
-    network.load_state_dict(dict(zip(network.state_dict(), checkpoint["best_state"], strict=True)))
+    if config.network.kind == "conv":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    flat.load(checkpoint["best_state"], network)
+    if config.network.kind == "conv":
+        network = network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return network.eval()
 
 
@@ -418,6 +429,8 @@ def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> d
             f"the checkpoint {path} was made with other settings (config {made_with}, "
             f"this trial has {config.hash}); give the settings it was made with, or start anew"
         )
+    if "momenta" not in checkpoint:
+        raise UserError(f"the checkpoint {path} was written by an earlier version of the harness; start anew")
     restored: dict[str, Any] = checkpoint
     return restored
 
@@ -429,6 +442,11 @@ def cost_in_checkpoint(path: Path, config: TrialConfig, device: torch.device) ->
 
 def _cost_in(checkpoint: dict[str, Any]) -> Cost:
     return Cost.model_validate_json(checkpoint["cost"])
+
+
+def _copy(into: list[Tensor], given: list[Tensor]) -> None:
+    for target, source in zip(into, given, strict=True):
+        target.copy_(source)
 
 
 def _q(network: OneShotNet) -> Tensor:

@@ -13,7 +13,7 @@ from harness.running.rehearsal import MADE_UP, made_up_progress
 from tests.rehearsed import small_space
 
 CONFIG = TrialConfig.of(small_space(), FIXED_DEPTH, 2, 0)
-TASK = TrainTask(unit="u", trial="t000", config=CONFIG, may_be_stopped=False)
+TASK = TrainTask(unit="u", trial="t000", config=CONFIG)
 
 
 def told(*events: TrialEvent) -> TrialLog:

@@ -24,7 +24,7 @@ from tests.rehearsed import small_space
 
 CONFIG = TrialConfig.of(small_space(), FIXED_DEPTH, 3, 7)
 TASKS = (
-    TrainTask(unit="small/grid/seed-7/ab", trial="t003", config=CONFIG, may_be_stopped=True),
+    TrainTask(unit="small/grid/seed-7/ab", trial="t003", config=CONFIG),
     RefitTask(unit="small/grid/seed-7/ab", config=CONFIG, epochs=40),
     FinalTask(
         unit="u", config=CONFIG, epochs=40, chosen="t003", d_opt=3, others=(("t000", 0), ("t003", 3)), refit_d_opt=None

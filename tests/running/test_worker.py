@@ -1,14 +1,18 @@
 """A trial on a worker, without Ray: what it does with the checkpoint that it finds."""
 
+import io
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from harness.errors import UserError
 from harness.records import Progress
 from harness.running import worker
-from harness.running.messages import Facts, TrainTask, checkpoint_key, received_report
+from harness.running.messages import Facts, RetrainTask, TrainTask, checkpoint_key, received_report
 from harness.training.checkpoints import CheckpointStore
 from tests.tiny import config
 
@@ -22,7 +26,7 @@ def trained(storage: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Facts, list
     monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
     one = worker._Worker(CONFIG, CheckpointStore(str(storage)), 1.0, torch.device("cpu"), None, (0.0, 0.0))
     one.load_data(None)
-    one.train(TrainTask(unit="unit", trial="t000", config=CONFIG, may_be_stopped=True))
+    one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
     first, *rest = [received_report(result) for result in sent]
     assert first.facts is not None
     return first.facts, [report.progress for report in rest if report.progress]
@@ -42,6 +46,86 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_absent(
     assert facts.resumed_from.epochs == 0
     assert [report.val for report in reports] == [report.val for report in undisturbed]
     assert torch.load(damaged, weights_only=True)["config_hash"] == CONFIG.hash  # replaced
+
+
+def test_a_trial_is_saved_seldom_and_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most every two seconds, and so that saving takes a hundredth of the time; who may stop it does not matter."""
+    now = 0.0
+    monkeypatch.setattr("harness.running.worker.time.monotonic", lambda: now)
+    saved: list[float] = []
+
+    class Slow(CheckpointStore):
+        def save(self, key: str, write: Callable[[Path], None]) -> None:
+            nonlocal now
+            saved.append(now)
+            now += 0.05
+
+    saves = worker._Saves(Slow(str(tmp_path)), "t")
+    for _ in range(200):
+        now += 0.1
+        saves.save(lambda path: None, ended=False)
+    assert saved[0] == pytest.approx(2.0) and len(saved) == 4  # then every 5 s
+    assert all(later - earlier >= 5.0 for earlier, later in pairwise(saved))
+    saves.save(lambda path: None, ended=True)
+    assert len(saved) == 5
+
+
+def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its own last checkpoint where that is not of a later epoch; to the bit the same network either way."""
+    monkeypatch.setattr(worker, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SAVING_SHARE", 1e9)
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
+    store = CheckpointStore(str(tmp_path))
+    kept: dict[int, bytes] = {}
+
+    def save(key: str, write: Callable[[Path], None]) -> None:
+        CheckpointStore.save(store, key, write)
+        content = (tmp_path / key).read_bytes()
+        kept.setdefault(torch.load(tmp_path / key, weights_only=True)["epoch"], content)
+
+    monkeypatch.setattr(store, "save", save)
+
+    def work() -> worker._Worker:
+        one = worker._Worker(CONFIG, store, 1.0, torch.device("cpu"), None, (0.0, 0.0))
+        one.load_data(None)
+        return one
+
+    work().train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    for begin in (None, 2, 4, 6):  # the epoch of the checkpoint that it left
+        begin_with = f"begin-{begin}.pt"
+        if begin:
+            (tmp_path / begin_with).write_bytes(kept[begin])
+        sent.clear()
+        key = checkpoint_key(f"again-{begin}", "retrained")
+        work().retrain(RetrainTask(unit=f"again-{begin}", config=CONFIG, epochs=4, begin_with=begin_with))
+        got, wanted = torch.load(tmp_path / key, weights_only=True), torch.load(io.BytesIO(kept[4]), weights_only=True)
+        assert got["epoch"] == 4
+        for part in ("network", "momenta", "best_state"):
+            assert all(torch.equal(a, b) for a, b in zip(got[part], wanted[part], strict=True))
+        facts = received_report(sent[0]).facts
+        assert facts and facts.resumed_from.epochs == {None: 0, 2: 2, 4: 4, 6: 0}[begin]
+
+
+def test_a_storage_that_stops_answering_is_told_once_and_fails_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SAVING_SHARE", 1e9)
+    (tmp_path / "blocked").write_text("a file where the folder would be")
+    saves = worker._Saves(CheckpointStore(f"file://{tmp_path}/blocked"), "t")
+    told = []
+
+    def write(path: Path) -> None:
+        path.write_text("x")
+
+    for _ in range(3):
+        saves.save(write, ended=False)
+        told.append(saves.take_warning())
+    first, second, third = told
+    assert (first, third) == ("", "") and "cannot be written" in second and "a crash would lose" in second
+    with pytest.raises(UserError, match="cannot be written"):
+        saves.save(write, ended=True)
 
 
 def test_a_checkpoint_that_can_be_read_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

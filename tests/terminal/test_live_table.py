@@ -70,9 +70,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
 
 def test_a_silence_and_a_workers_warning_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = run(tmp_path, "grid", max_steps=4)
-    facts = unit.logs["t000"].facts
-    assert facts is not None
-    unit.logs["t000"].facts = facts.model_copy(update={"warning": "its checkpoint is gone; the trial starts anew"})
+    unit.logs["t000"].warnings.append("its checkpoint is gone; the trial starts anew")
     made = together(unit)
     monkeypatch.setattr(made, "heard_at", time.monotonic() - 61)
     console = Console(file=io.StringIO(), width=200)

@@ -1,3 +1,4 @@
+import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -5,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
 from harness.models import OneShotNet
 from harness.records import Measures, Progress, TrialConfig
 from harness.seeds import torch_generator
+from harness.training import flat
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
 from harness.training.train import Trained, best_network, predict, run_trial
@@ -34,13 +36,18 @@ class Watch:
     def path(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.pt"
 
-    def weights(self, epoch: int) -> dict[str, Tensor]:
-        loaded: dict[str, Tensor] = torch.load(self.path(epoch), weights_only=True)["network"]
+    def weights(self, epoch: int) -> list[Tensor]:
+        """As they lie in the checkpoint."""
+        loaded: list[Tensor] = torch.load(self.path(epoch), weights_only=True)["network"]
         return loaded
 
 
-def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+def _laid_out(network: nn.Module) -> list[Tensor]:
+    return flat.flatten(copy.deepcopy(network))
+
+
+def _same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(first, second) for first, second in zip(a, b, strict=True))
 
 
 def _objectives(trial: TrialConfig, data: TrainingData, tmp_path: Path) -> list[float]:
@@ -132,7 +139,7 @@ def test_another_seed_gives_other_numbers_and_the_same_seed_the_same() -> None:
         return run_trial(trial, spirals(trial))
 
     a, b, other = run(0), run(0), run(1)
-    assert _same(a.network.state_dict(), b.network.state_dict())
+    assert _same(_laid_out(a.network), _laid_out(b.network))
     assert a.progress.val == b.progress.val and a.progress.posterior == b.progress.posterior
     assert a.progress.val != other.progress.val and a.progress.train_objective != other.progress.train_objective
 
@@ -187,7 +194,7 @@ def test_stopping_and_best_epoch(
     assert last.val and last.val.log_likelihood == val[last.best_epoch - 1]
     assert last.cost.epochs == last.epoch
     assert last.best_epoch < 24, "the last report holds the best parameters, not those of its epoch"
-    assert _same(trained.network.state_dict(), uninterrupted.weights(last.best_epoch)), "buffers and logits included"
+    assert _same(_laid_out(trained.network), uninterrupted.weights(last.best_epoch)), "buffers and logits included"
     assert not trained.network.training
 
 
@@ -227,7 +234,7 @@ def test_without_a_monitor_the_last_parameters_are_kept(uninterrupted: Watch) ->
     trained = run_trial(trial, spirals(trial))
     last = trained.progress
     assert (last.epoch, last.best_epoch, last.stop_reason) == (9, 9, "cap")
-    assert _same(trained.network.state_dict(), uninterrupted.weights(9))
+    assert _same(_laid_out(trained.network), uninterrupted.weights(9))
 
 
 def test_val_of_the_record_is_that_of_the_kept_parameters() -> None:
@@ -249,8 +256,8 @@ def test_best_network_is_read_from_any_checkpoint(tmp_path: Path) -> None:
     for report in watch.reports:
         network = best_network(watch.path(report.epoch), trial, data, CPU)
         assert not network.training
-        best = trained.network.state_dict() if report.epoch == 9 else watch.weights(report.best_epoch)
-        assert _same(network.state_dict(), best)
+        best = _laid_out(trained.network) if report.epoch == 9 else watch.weights(report.best_epoch)
+        assert _same(_laid_out(network), best)
 
 
 # --- reports ------------------------------------------------------------------------------------------------------
@@ -272,7 +279,7 @@ def test_how_often_it_reports_changes_no_number() -> None:
         trial = config(max_epochs=12, monitor="train_objective", eval_every=eval_every, report_every=report_every)
         return run_trial(trial, spirals(trial))
 
-    assert _same(run(1, 1).network.state_dict(), run(5, 10).network.state_dict())
+    assert _same(_laid_out(run(1, 1).network), _laid_out(run(5, 10).network))
 
 
 def test_depth_changed_late_looks_at_the_last_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
