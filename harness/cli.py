@@ -192,6 +192,7 @@ def run(
     help="How many repeats: seeds 0 to N-1. More of them later runs only the new ones.",
 )
 @click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
+@click.option("--methods", help="Instead of the study's: ldn,ldn_em draws and judges each of them.")
 @settings_options
 @ray_options
 @click.pass_obj
@@ -201,6 +202,7 @@ def study(
     name: str,
     scale: Any,
     vary: tuple[str, ...],
+    methods: str | None,
     overrides: tuple[str, ...],
     dry_run: bool,
     out: Path,
@@ -209,7 +211,9 @@ def study(
     """Run one of the paper's experiments. Draws its figures and judges its claims; re-run to resume."""
     from harness.studies.definition import load_study
 
-    wanted = load_study(name, scale, vary, overrides)
+    wanted = load_study(name, scale, vary, overrides, methods)
+    from harness.comparing.render import rich_table
+    from harness.studies.claims import as_tables, by_itself
     from harness.studies.run import plan_study
 
     planned = plan_study(wanted, out=out, debug=settings["debug"], may_exit=True, **options)
@@ -218,8 +222,10 @@ def study(
     outcome = planned.start(shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table, _warn)
     _stop_if(outcome.interrupted)
     if outcome.concluded:
-        for judgement in outcome.concluded.judgements:
+        for judgement in by_itself(outcome.concluded.judgements):
             console.print(judgement.sentence, style="bold" if judgement.answer == "held" else "", soft_wrap=True)
+        for view in as_tables(outcome.concluded.judgements):
+            console.print(rich_table(view, {}))
         page = outcome.concluded.page
         console.print(f"page: {page}\nfigures: {page.parent}", soft_wrap=True)
     if outcome.tracked:

@@ -1,5 +1,6 @@
 """Did the paper's claim hold? A number per seed, the interval of its mean, and the bounds that the claim sets."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from harness.comparing.numbers import MINUS, plain, signed
+from harness.comparing.tables import TableView
 from harness.statistics import Interval, mean_interval
 from harness.studies.definition import BASE, Cell, Claim
 from harness.studies.readings import COUNTED
@@ -20,7 +22,28 @@ Answer = Literal["held", "not held", "not enough evidence"]
 class Judgement:
     claim: Claim
     answer: Answer
-    why: str  # the numbers, in words
+    measured: Interval | None  # None: what it speaks of was not run
+
+    @property
+    def why(self) -> str:
+        """The numbers, in words."""
+        if self.measured is None:
+            return "it was not run at this scale"
+        seeds = f"{self.measured.n} seed{'s' * (self.measured.n > 1)}"
+        few = ", no spread over seeds" if self.measured.n > 1 and self.measured.low is None else ""
+        return f"measured {self.number} over {seeds}{few}; asked for {self.bounds}"
+
+    @property
+    def number(self) -> str:
+        """With its interval."""
+        return "not run" if self.measured is None else _in_words(self.claim, self.measured)
+
+    @property
+    def bounds(self) -> str:
+        least, most = self.claim.at_least, self.claim.at_most
+        bounds = [f"at least {least:g}"] if least is not None else []
+        bounds += [f"at most {most:g}"] if most is not None else []
+        return " and ".join(bounds).replace("-", MINUS)
 
     @property
     def sentence(self) -> str:
@@ -33,10 +56,12 @@ class Judgement:
     @property
     def about(self) -> str:
         """`exits, digits: `, where the claim is judged for several methods; "" where its words say what it is about."""
-        if self.claim.method is None:
-            return ""
-        place = [data_set_of(self.claim.at[BASE])] if BASE in self.claim.at else []
-        return f"{', '.join([self.claim.method, *place])}: "
+        return f"{', '.join(filter(None, (self.claim.method, self.place)))}: " if self.claim.method else ""
+
+    @property
+    def place(self) -> str:
+        """The data set; "" where it speaks of none, or of all."""
+        return data_set_of(self.claim.at[BASE]) if BASE in self.claim.at else ""
 
 
 def judge(results: StudyResults) -> list[Judgement]:
@@ -47,7 +72,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
     """Held: the whole 95 % interval lies inside the bounds. Not held: all of it outside. Else the seeds do not tell."""
     numbers = list(numbers_of(claim, results).values())
     if not numbers:
-        return Judgement(claim, "not enough evidence", "it was not run at this scale")
+        return Judgement(claim, "not enough evidence", None)
     interval = _interval(claim, numbers)
     low = -np.inf if claim.at_least is None else claim.at_least
     high = np.inf if claim.at_most is None else claim.at_most
@@ -57,7 +82,7 @@ def _judge(claim: Claim, results: StudyResults) -> Judgement:
             answer = "held"
         elif interval.high < low or interval.low > high:
             answer = "not held"
-    return Judgement(claim, answer, _in_words(claim, interval))
+    return Judgement(claim, answer, interval)
 
 
 def _interval(claim: Claim, numbers: Sequence[float]) -> Interval:
@@ -124,17 +149,43 @@ def _fitted_change(settings: Sequence[float], values: Sequence[float], log: bool
 
 def _in_words(claim: Claim, interval: Interval) -> str:
     relative = not claim.ratio and bool(claim.minus or claim.than or claim.versus or claim.over)
-    number = _absolute(interval)
-    if relative:
-        number = f"{interval.mean:+.4g}" if interval.low in (None, interval.high) else signed(interval)
-    bounds = [f"at least {claim.at_least:g}"] if claim.at_least is not None else []
-    bounds += [f"at most {claim.at_most:g}"] if claim.at_most is not None else []
-    few = ", no spread over seeds" if interval.n > 1 and interval.low is None else ""
-    text = f"measured {number} over {interval.n} seed{'s' * (interval.n > 1)}{few}; asked for {' and '.join(bounds)}"
-    return text.replace("-", MINUS)
+    low, high = interval.low, interval.high
+    if low is None or high is None or low == high:
+        return f"{interval.mean:+.4g}".replace("-", MINUS) if relative else plain(interval.mean)
+    return signed(interval) if relative else f"{plain(interval.mean)} ({plain(low)} to {plain(high)})"
 
 
-def _absolute(interval: Interval) -> str:
-    if interval.low is None or interval.high is None or interval.low == interval.high:
-        return plain(interval.mean)
-    return f"{plain(interval.mean)} ({plain(interval.low)} to {plain(interval.high)})"
+# --- claims about several methods -----------------------------------------------------------------------------------
+
+
+def by_itself(judgements: Sequence[Judgement]) -> list[Judgement]:
+    return [judgement for judgement in judgements if judgement.claim.method is None]
+
+
+def as_tables(judgements: Sequence[Judgement]) -> list[TableView]:
+    """A table for every claim that is judged for several methods: a row for each of them, a column for each place."""
+    several = [judgement for judgement in judgements if judgement.claim.method is not None]
+    return [_table(list(group)) for _, group in itertools.groupby(several, key=lambda each: each.claim.says)]
+
+
+def _table(group: Sequence[Judgement]) -> TableView:
+    cells = {(each.claim.method or "", each.place): each for each in group}
+    methods, places = (list(dict.fromkeys(key[at] for key in cells)) for at in (0, 1))
+    bounds = list(dict.fromkeys(each.bounds for each in group))
+    counts = {place: {each.measured.n for each in group if each.place == place and each.measured} for place in places}
+    return TableView(
+        title=group[0].claim.says,
+        caption=f"Asked for {'; '.join(bounds)}. Paper: {group[0].claim.paper}.",
+        columns=("method", *(f"{place or 'answer'}{_seeds(counts[place])}" for place in places)),
+        rows=tuple(
+            (method, *(f"{cells[method, place].answer}, {cells[method, place].number}" for place in places))
+            for method in methods
+        ),
+    )
+
+
+def _seeds(counts: set[int]) -> str:
+    if not counts:
+        return ""
+    few, many = min(counts), max(counts)
+    return f", {few if few == many else f'{few} to {many}'} seed{'s' * (many > 1)}"

@@ -22,6 +22,7 @@ FigureKind = Literal[
 ]
 ScaleName = Literal["small", "paper"]
 LARGEST, EACH = "largest", "each"
+SHOW_EACH = {"posterior", "scan", "convergence", "tradeoff"}  # figures with a line or a panel for every one-shot
 NEED_AXIS = {"scan", "convergence", "rules", "speedup"}  # figures against a setting that is a number
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 
@@ -35,8 +36,8 @@ class Claim(Frozen):
     `versus` a base goes by how its name begins (svhn stands for svhn_small), and `largest` for the largest value of a
     setting.
 
-    It speaks of the first method whose network learns its depth. With `methods` it is judged for each of them by
-    itself, and with `each` in `at` for each value of that setting.
+    It speaks of the one-shot method of the study; of several, each is judged by itself, or those of them in `methods`.
+    With `each` in `at` it is judged for each value of that setting.
     """
 
     says: str
@@ -172,8 +173,17 @@ def known_studies() -> dict[str, Path]:
     return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
 
 
-def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides: Sequence[str] = ()) -> Study:
-    """A study by name or path; `vary` (`depth.max=5,10`) replaces its values, `overrides` change every cell."""
+def load_study(
+    name: str,
+    scale: ScaleName,
+    vary: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    methods: str | None = None,
+) -> Study:
+    """A study by name or path.
+
+    `vary` (`depth.max=5,10`) replaces its values, `overrides` change every cell, `methods` are instead of its own.
+    """
     file = read_study(name)
     trained = read_study(file.like) if file.like else file
     if trained.methods is None:
@@ -184,8 +194,17 @@ def load_study(name: str, scale: ScaleName, vary: Sequence[str] = (), overrides:
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
         for values in itertools.product(*settings.vary.values())
     ]
-    claims = tuple(one for claim in file.claims for one in _resolved(claim, file, trained.methods, settings, cells))
-    study = Study(file, claims, scale, settings, trained.methods, trained.name, tuple(cells))
+    asked = methods or trained.methods
+    one_shots = [row for row, method in parse_methods(asked).items() if method.learns_depth]
+    if len(one_shots) > 1 and (single := set(file.figures) - SHOW_EACH):
+        raise UserError(
+            f"study {file.name}: figure {min(single)} shows one one-shot method; got {', '.join(one_shots)}"
+        )
+    _check_claims(file, trained.methods, settings)
+    claims = tuple(
+        one for claim in file.claims for one in _judged(claim, list(parse_methods(asked)), one_shots, settings, cells)
+    )
+    study = Study(file, claims, scale, settings, asked, trained.name, tuple(cells))
     if study.axis is None and (kinds := NEED_AXIS.intersection(file.figures)):
         raise UserError(
             f"study {file.name}: figure {min(kinds)} needs a setting that varies over numbers; "
@@ -250,26 +269,41 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
     return Cell(values, parse_space(named, source=f"study {file.name}"))
 
 
-def _resolved(claim: Claim, file: StudyFile, methods: str, scale: Scale, cells: Sequence[Cell]) -> Iterator[Claim]:
-    """One claim per method and place that it speaks of: `largest` and the margin are numbers, every setting varies."""
-    for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
-        if key not in scale.vary:
-            raise UserError(
-                f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, scale.vary)})"
-            )
-    for method in filter(None, (*claim.methods, claim.than)):
-        if method not in (known := parse_methods(methods)):
-            raise UserError(
-                f"study {file.name}: a claim speaks of {method!r}, which is not among its methods "
-                f"({nearest(method, known)})"
-            )
+def _check_claims(file: StudyFile, methods: str, scale: Scale) -> None:
+    """Every setting that a claim speaks of varies, and every method is one of the study's."""
+    known = parse_methods(methods)
+    for claim in file.claims:
+        for key in {*claim.at, *claim.versus, *([claim.over] if claim.over else [])}:
+            if key not in scale.vary:
+                raise UserError(
+                    f"study {file.name}: a claim speaks of {key!r}, which does not vary ({nearest(key, scale.vary)})"
+                )
+        for method in filter(None, (*claim.methods, claim.than)):
+            if method not in known:
+                raise UserError(
+                    f"study {file.name}: a claim speaks of {method!r}, which is not among its methods "
+                    f"({nearest(method, known)})"
+                )
+
+
+def _judged(
+    claim: Claim, methods: Sequence[str], one_shots: Sequence[str], scale: Scale, cells: Sequence[Cell]
+) -> Iterator[Claim]:
+    """One claim per method and place that it speaks of, with `largest` and the margin as numbers."""
+    if claim.than and claim.than not in methods:
+        return
+    named = [method for method in claim.methods if method in methods]
+    if not claim.methods and len(one_shots) > 1:
+        named = list(one_shots)
     at = {key: max(scale.vary[key]) if value == LARGEST else value for key, value in claim.at.items()}
     places = [scale.vary[key] if value == EACH else (value,) for key, value in at.items()]
     for place in itertools.product(*places):
         here = {key: Path(str(value)).stem if key == BASE else value for key, value in zip(at, place, strict=True)}
         bounds = _margin(claim, [cell for cell in cells if cell.holds(here)]) if claim.within_margin else {}
-        here_alone = claim.model_copy(update={"at": here, **bounds})
-        yield from [here_alone.model_copy(update={"methods": (method,)}) for method in claim.methods] or [here_alone]
+        one = claim.model_copy(update={"at": here, **bounds})
+        yield from (one.model_copy(update={"methods": (method,)}) for method in named)
+        if not claim.methods and not named:
+            yield one
 
 
 def _margin(claim: Claim, cells: Sequence[Cell]) -> dict[str, float]:

@@ -1,17 +1,19 @@
 """A study on one page: what the paper says, whether it held, figures, numbers, how to reproduce them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from harness.comparing.numbers import mean_and_spread, plain
+from harness.comparing.render import markdown_table
 from harness.comparing.tables import TableView
-from harness.measures import QUALITIES
+from harness.measures import QUALITIES, judged
 from harness.records import Unit
 from harness.reporting.drawing import Drawing
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import made_with
+from harness.spaces import Margins
 from harness.statistics import mean_interval
-from harness.studies.claims import Answer, Judgement
+from harness.studies.claims import Answer, Judgement, as_tables, by_itself
 from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
@@ -37,6 +39,14 @@ READING_TABLES = {
     "Cost": {"tflop": "TFLOP", "device_seconds": "device-s"},
 }
 
+SUMMARY = {
+    "tflop": "TFLOP",
+    "d_opt": "d_opt",
+    "d_exact": "exact posterior",
+    "posterior_gap": "gap (nats)",
+    **{quality.field: quality.title for quality in judged(Margins())},
+}
+
 
 def build_page(
     results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
@@ -49,7 +59,7 @@ def build_page(
         f"<p class=lead>Paper: {html_text(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
         *section("claims", "Did it hold?", _claims(results, judgements)),
         *section("figures", "Figures", figures(drawings)),
-        *section("tables", "Numbers", tables(reading_tables(results))),
+        *section("tables", "Numbers", tables([*summary_tables(results), *reading_tables(results)])),
         *section("reproduce", "How to reproduce", _reproduce(results, command)),
     ]
     return page(f"{file.name} · depth search study", body)
@@ -68,8 +78,11 @@ def as_markdown(
     lines += [
         f"- **{judgement.answer}**: {markdown_text(judgement.says)} ({markdown_text(judgement.why)}; "
         f"paper: {markdown_text(judgement.claim.paper)})"
-        for judgement in judgements
+        for judgement in by_itself(judgements)
     ]
+    for view in (*as_tables(judgements), *summary_tables(results)):
+        heading, *table = markdown_table(view)
+        lines += ["", f"#{heading}", *table[:-1]]
     if missing := _missing(results):
         lines += ["", f"Missing: {markdown_text(missing)}."]
     for drawing in drawings:
@@ -79,7 +92,16 @@ def as_markdown(
     return "\n".join(lines)
 
 
+def summary_tables(results: StudyResults) -> list[TableView]:
+    """Where there are several one-shots: what a reader asks first, of every method."""
+    return _tables(results, {"Every method": SUMMARY}) if len(results.one_shots) > 1 else []
+
+
 def reading_tables(results: StudyResults) -> list[TableView]:
+    return _tables(results, READING_TABLES)
+
+
+def _tables(results: StudyResults, readings: Mapping[str, Mapping[str, str]]) -> list[TableView]:
     """Those columns that some network fills; a row for every cell, with several one-shots for every method of it."""
     several = len(results.one_shots) > 1
     networks = [(cell, method) for cell in results.cells for method in (results.methods if several else [None])]
@@ -89,7 +111,7 @@ def reading_tables(results: StudyResults) -> list[TableView]:
         for cell, method in networks
     ]
     views = []
-    for title, headings in READING_TABLES.items():
+    for title, headings in readings.items():
         columns = {
             heading: [_mean(list(results.readings(reading, cell, method).values())) for cell, method in networks]
             for reading, heading in headings.items()
@@ -121,7 +143,7 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
     if missing := _missing(results):
         yield banner("Missing", f"{missing}.")
     yield "<div class=cards>"
-    for judgement in judgements:
+    for judgement in by_itself(judgements):
         kind = BADGES[judgement.answer]
         yield (
             f'<article class=card style="--method:var(--{kind})"><h3>{html_text(judgement.says)}</h3>'
@@ -130,6 +152,7 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
             f"<p class=sentence>Paper: {html_text(judgement.claim.paper)}.</p></article>"
         )
     yield "</div>"
+    yield from tables(as_tables(judgements))
 
 
 def _reproduce(results: StudyResults, command: str) -> Iterable[str]:

@@ -103,6 +103,25 @@ def test_one_claim_for_each_method_and_place(tmp_path: Path) -> None:
     assert [sum(cell.holds(claim.at) for cell in study.cells) for claim in study.claims] == [1, 1, 1, 1, 2]
 
 
+def test_other_methods_are_each_judged() -> None:
+    own = load_study("max_depth", "small")
+    both = load_study("max_depth", "small", methods="ldn,ldn_em")
+    assert both.cells == own.cells and both.folder == own.folder, "what was trained before is not trained again"
+    assert [claim.method for claim in own.claims] == [None] * 4
+    assert [claim.method for claim in both.claims] == ["ldn", "ldn_em"] * 4
+    assert [claim.says for claim in both.claims[::2]] == [claim.says for claim in own.claims]
+    alone = load_study("rotation", "small", methods="ldn_em")
+    assert alone.methods == "ldn_em" and {claim.method for claim in alone.claims} == {None}
+    with pytest.raises(UserError, match="study rotation: figure maps shows one one-shot method; got ldn, ldn_em"):
+        load_study("rotation", "small", methods="ldn,ldn_em")
+
+
+def test_of_claims_that_name_their_methods_those_are_judged_that_are_asked_for() -> None:
+    study = load_study("one_shot", "small", methods="ldn,exits,grid")
+    assert {claim.method for claim in study.claims} == {"ldn", "exits"}
+    assert {claim.than for claim in load_study("one_shot", "small", methods="ldn,exits").claims} == {None, "ldn"}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -149,8 +149,25 @@ def test_several_one_shots_have_a_row_each_and_a_place_in_the_trade_off(tmp_path
     assert f"exits at {share} of the cost, " in tradeoff.description
     assert "grid at 1.0 of the cost, +0.0000 nats" in tradeoff.description
     assert {"ldn", "exits", "grid"} <= set(re.sub(r"<[^>]+>", " ", tradeoff.svg).split())
-    [alone] = draw_figures(part(results, "tradeoff", cells=slice(0, 0)), "nowhere")
+    one_shots = {
+        name: {seed: {method: units[method] for method in results.one_shots} for seed, units in by_seed.items()}
+        for name, by_seed in results.units.items()
+    }
+    [alone] = draw_figures(replace(part(results, "tradeoff"), units=one_shots), "nowhere")
     assert "No search over all depths is complete." in alone.description
+
+
+@pytest.mark.slow
+def test_each_one_shot_has_its_lines(tmp_path: Path) -> None:
+    study = make_study(tmp_path, {"depth.max": [1, 2]}, "ldn,ldn_em", ["scan", "convergence"])
+    results = train_study(study, tmp_path / "out", tmp_path / "checkpoints", [0])
+    scan, convergence = draw_figures(results, "nowhere")
+    for method in ("ldn", "ldn_em"):
+        [d_opt] = results.readings("d_opt", results.cells[1], method).values()
+        found = re.search(rf"d_opt \(blocks\), {method} pruned to d_opt: [\d.]+ at 1, ([\d.]+) at 2", scan.description)
+        assert found and float(found[1]) == d_opt
+        assert f"{method}: peak of the exact posterior" in re.sub(r"<[^>]+>", " ", convergence.svg)
+    assert "LDN pruned to d_opt" not in scan.svg
 
 
 # --- networks -----------------------------------------------------------------------------------------------------

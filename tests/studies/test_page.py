@@ -1,12 +1,13 @@
 """The page of a study and its section of Markdown: claims first, all that is needed to get the numbers again."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness.reporting.drawing import Drawing
-from harness.studies.claims import judge
-from harness.studies.page import READING_TABLES, as_markdown, build_page, reading_tables
+from harness.studies.claims import as_tables, judge
+from harness.studies.page import READING_TABLES, as_markdown, build_page, reading_tables, summary_tables
 from harness.studies.readings import READINGS
 from harness.studies.results import StudyResults
 from tests.reporting.test_report import parsed
@@ -106,3 +107,22 @@ def test_seeds_that_only_one_cell_was_asked_for_are_not_missing(results: StudyRe
     assert "Missing:" not in page(replace(results, units=units))
     units["depth.max-1"][6] = {"ldn": units["depth.max-1"][0]["ldn"]}
     assert "D = 1, deepest seed 6." in page(replace(results, units=units))
+
+
+def test_claims_about_several_methods_are_a_table(tmp_path: Path) -> None:
+    study = make_study(tmp_path, {"depth.max": [1, 2]}, "ldn,exits", ["scan"])
+    results = train_study(study, tmp_path / "out", tmp_path / "checkpoints", range(2))
+    judgements = judge(results)
+    assert [judgement.claim.method for judgement in judgements] == ["ldn", "exits"]
+    [view] = as_tables(judgements)
+    assert view.title == "one & only" and view.columns == ("method", "answer, 2 seeds")
+    assert view.rows == tuple((each.claim.method, f"{each.answer}, {each.number}") for each in judgements)
+    text = as_markdown(results, judgements, [DRAWING], COMMAND)
+    assert "\n### one & only\n\n| method | answer, 2 seeds |\n" in text and "- **" not in text
+    [summary] = summary_tables(results)
+    assert [row[0] for row in summary.rows] == ["D = 1, ldn", "D = 1, exits", "D = 2, ldn", "D = 2, exits"]
+    accuracy = results.readings("accuracy", results.cells[1], "exits").values()
+    shown = summary.rows[3][summary.columns.index("accuracy")].split(" ")[0]
+    assert float(shown) == pytest.approx(sum(accuracy) / 2, abs=0.1), "the spread decides how many digits are shown"
+    html = build_page(results, judgements, [DRAWING], COMMAND)
+    assert parsed(html).tags.count("article") == 0 and "D = 2, exits" in html

@@ -9,12 +9,12 @@ _PANELS = (
     Panel(
         "depth (blocks)",
         (
-            Line("d_opt of the learnt q", "d_opt", VERMILION),
-            Line("peak of the exact posterior", "d_exact", BLUE, "s", "--"),
+            Line("{}: d_opt of the learnt q", "d_opt", VERMILION),
+            Line("{}: peak of the exact posterior", "d_exact", BLUE, "s", "--"),
         ),
     ),
-    Panel("posterior gap (nats)", (Line("log evidence − ELBO", "posterior_gap", GREEN, "D"),)),
-    Panel("test log-likelihood (nats)", (Line("LDN pruned to d_opt", "log_likelihood", VERMILION, "^"),)),
+    Panel("posterior gap (nats)", (Line("{}: log evidence − ELBO", "posterior_gap", GREEN, "D"),)),
+    Panel("test log-likelihood (nats)", (Line("{} pruned to d_opt", "log_likelihood", VERMILION, "^"),)),
 )
 
 

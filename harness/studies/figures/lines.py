@@ -1,7 +1,7 @@
 """Readings against the setting that varies, mean and range over seeds: what most figures of the studies are made of."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from harness.comparing.numbers import plain
-from harness.reporting.drawing import PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, plain_axis
+from harness.reporting.drawing import MARKERS, PLAIN, WIDTH_INCHES, Drawing, draw, legend_below, plain_axis
 from harness.studies.definition import BASE, Cell
 from harness.studies.results import StudyResults
 from harness.studies.words import axis_of, data_set_of
@@ -22,11 +22,12 @@ Points = Mapping[float, Sequence[float]]  # value of the setting → the seeds' 
 
 @dataclass(frozen=True)
 class Line:
-    label: str
+    label: str  # {} stands for the network's name
     reading: str
     colour: str
     marker: str = "o"
     dashes: str = "-"
+    method: str | None = None  # whose reading it is; None: the first one-shot's
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,10 @@ def cells_by_data_set(results: StudyResults) -> dict[str, list[Cell]]:
     return groups
 
 
-def points_of(results: StudyResults, cells: Sequence[Cell], key: str, reading: str) -> dict[float, list[float]]:
-    found = {float(cell.values[key]): list(results.readings(reading, cell).values()) for cell in cells}
+def points_of(
+    results: StudyResults, cells: Sequence[Cell], key: str, reading: str, method: str | None = None
+) -> dict[float, list[float]]:
+    found = {float(cell.values[key]): list(results.readings(reading, cell, method).values()) for cell in cells}
     return {value: numbers for value, numbers in sorted(found.items()) if numbers}
 
 
@@ -102,14 +105,15 @@ def setting_axis(axes: Axes, key: str, values: Sequence[float]) -> None:
 def draw_panels(
     results: StudyResults, panels: Sequence[Panel], name: str, title: str, caption: str, legend_columns: int = 3
 ) -> Drawing:
-    """The panels below each other, a column for every data set."""
+    """The panels below each other, a column for every data set; each line for each one-shot method, in its colour."""
     key = setting_of(results)
+    panels = [replace(panel, lines=_for_each_method(results, panel.lines)) for panel in panels]
     groups = cells_by_data_set(results)
     values = [float(cell.values[key]) for cell in results.cells]
     points = {
         (group, panel, line): {
             value: [panel.shown(number) for number in numbers]
-            for value, numbers in points_of(results, cells, key, line.reading).items()
+            for value, numbers in points_of(results, cells, key, line.reading, line.method).items()
         }
         for group, cells in groups.items()
         for panel in panels
@@ -143,6 +147,22 @@ def draw_panels(
         paint,
         width=WIDTH_INCHES if len(groups) == 1 else WIDE_INCHES,
         png=True,
+    )
+
+
+def _for_each_method(results: StudyResults, lines: Sequence[Line]) -> tuple[Line, ...]:
+    if len(results.one_shots) <= 1:
+        return tuple(replace(line, label=line.label.format("LDN")) for line in lines)
+    return tuple(
+        replace(
+            line,
+            label=line.label.format(method),
+            colour=results.colour(method),
+            marker=MARKERS[(MARKERS.index(line.marker) + place) % len(MARKERS)],
+            method=method,
+        )
+        for line in lines
+        for place, method in enumerate(results.one_shots)
     )
 
 

@@ -9,17 +9,17 @@ from harness.studies.results import StudyResults
 
 
 def _threshold(reading: str) -> Line:
-    return Line("LDN, threshold", reading, VERMILION)
+    return Line("{}, threshold", reading, VERMILION)
 
 
 def _expected(reading: str) -> Line:
-    return Line("LDN, expected", reading, GREEN, "D", "-.")
+    return Line("{}, expected", reading, GREEN, "D", "-.")
 
 
 def _quality(axis: str, reading: str, shown: Callable[[float], float] = float) -> tuple[Panel, Panel]:
     """The pruned network beside the fixed depth, then the rules among themselves."""
     fixed = Line("fixed depth D", f"deepest_{reading}", BLUE, "s", "--")
-    full = Line("LDN, all depths", f"full_{reading}", PURPLE, "^", ":")
+    full = Line("{}, all depths", f"full_{reading}", PURPLE, "^", ":")
     return (
         Panel(axis, (_threshold(f"threshold_{reading}"), fixed), shown),
         Panel(axis, (_threshold(f"threshold_{reading}"), _expected(f"expected_{reading}"), full), shown),

@@ -7,19 +7,19 @@ from harness.studies.results import StudyResults
 from harness.studies.words import axis_of
 
 _PANELS = (
-    Panel("learnt depth d_opt (blocks)", (Line("LDN pruned to d_opt", "d_opt", VERMILION),)),
+    Panel("learnt depth d_opt (blocks)", (Line("{} pruned to d_opt", "d_opt", VERMILION),)),
     Panel(
         "test log-likelihood (nats)",
         (
-            Line("LDN pruned to d_opt", "log_likelihood", VERMILION),
-            Line("LDN, all depths", "full_log_likelihood", BLUE, "s", "--"),
+            Line("{} pruned to d_opt", "log_likelihood", VERMILION),
+            Line("{}, all depths", "full_log_likelihood", BLUE, "s", "--"),
         ),
     ),
     Panel(
         "test accuracy (%)",
         (
-            Line("LDN pruned to d_opt", "accuracy", VERMILION),
-            Line("LDN, all depths", "full_accuracy", BLUE, "s", "--"),
+            Line("{} pruned to d_opt", "accuracy", VERMILION),
+            Line("{}, all depths", "full_accuracy", BLUE, "s", "--"),
         ),
         lambda accuracy: 100 * accuracy,
     ),
