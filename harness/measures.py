@@ -177,7 +177,20 @@ QUALITIES: Final = (
         "Mean squared distance of the predicted probabilities from the right class; lower is better.",
     ),
 )
-COMPARED: Final[tuple[Measure, ...]] = (*COSTS, DEPTH, *QUALITIES)  # what a comparison holds of every method
+BALANCED_ACCURACY: Final = Measure(  # not judged, and not known of results of earlier versions
+    "test_balanced_accuracy",
+    "balanced accuracy",
+    "Mean over the classes of the share of their test samples that are classified right: rare classes count as much as "
+    "frequent ones.",
+    lambda outcome: outcome.quality.balanced_accuracy,
+    better="higher",
+)
+COMPARED: Final[tuple[Measure, ...]] = (
+    *COSTS,
+    DEPTH,
+    *QUALITIES,
+    BALANCED_ACCURACY,
+)  # what a comparison holds of every method
 
 
 def judged(margins: Margins) -> dict[Quality, float]:
@@ -218,8 +231,9 @@ def _of_refit(measure: Quality) -> Measure:
     return Measure(f"refit_{measure.key}", measure.title, says, read, measure.unit, measure.better)
 
 
-DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, so that a cost can be looked at more closely
+DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a closer look
     USD,
+    BALANCED_ACCURACY,
     Measure(
         "worker_start_device_seconds",
         "worker start",

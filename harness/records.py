@@ -83,6 +83,7 @@ class Measures(Frozen):
     log_likelihood: float  # mean, nats
     ece: float
     brier: float
+    balanced_accuracy: float | None = None  # mean over the classes of the share that is right; None in older records
 
 
 class ReliabilityBin(Frozen):
@@ -277,12 +278,25 @@ class Floor(Frozen):
     seconds: NonNegative = 0.0
 
 
+class ClassMeasures(Frozen):
+    """One class on the test set: of the network that is handed over."""
+
+    name: str  # as the data set calls it
+    rows: Count  # in training, validation and test set
+    n_test: Count
+    n_predicted: Count  # test samples that were taken for it
+    recall: float | None  # share of its samples that were taken for it; None without samples
+    precision: float | None  # share of the samples taken for it that are of it; None without any
+    reliability: tuple[ReliabilityBin, ...] = ()  # its probability against how often it is the right class
+
+
 class FinalEvaluation(Frozen):
     """What was read off the test set, opened once for the unit, after the choice was on disk."""
 
     chosen: Measures  # the headline: the network that is handed over
     reliability: tuple[ReliabilityBin, ...]
     class_reliability: tuple[ReliabilityBin, ...] = ()  # of all class probabilities, as the paper draws them
+    per_class: tuple[ClassMeasures, ...] = ()  # in the order of the class numbers; empty in older records
     n_test: Count
     split_hash: str
     refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if its depth is learnt

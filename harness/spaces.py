@@ -28,86 +28,155 @@ class Frozen(BaseModel):
 # --- data sets ----------------------------------------------------------------------------------------------------
 
 
-class SpiralsData(Frozen):
+class Settings(Frozen):
+    """A group of settings. The sentence below a field explains it: `harness show` and docs/settings.md print it.
+
+    Where there is a `kind`, the first sentence of the class says what it means.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class SpiralsData(Settings):
     """Two-dimensional spirals, drawn anew for every seed."""
 
     kind: Literal["spirals"]
     arms: Annotated[int, Field(ge=2, le=10_000)] = 2
+    """Arms of the spiral; each is a class."""
     rotation_degrees: Annotated[float, Field(ge=0, le=1e6)] = 720.0
+    """How far an arm turns: the more, the harder."""
     noise: Annotated[float, Field(ge=0, le=1e6)] = 0.15
+    """Standard deviation of what is added to both coordinates."""
     n_train: Positive = 200
+    """Points for training."""
     n_val: Positive = 200
+    """Points for validation."""
     n_test: Positive = 1800
+    """Points for the test."""
 
 
-class DigitsData(Frozen):
-    """The 1,797 real 8×8 digits that scikit-learn carries; `as_images` feeds them to the conv network."""
+class DigitsData(Settings):
+    """The 1,797 real 8×8 digits that scikit-learn carries."""
 
     kind: Literal["digits"]
     as_images: bool = False
+    """Whether they are images, for the conv network, or rows of 64 numbers, for the fc network."""
     val_fraction: Fraction = 0.1
+    """Share of the rows outside the test set that validates, drawn anew for every seed."""
     test_fraction: Fraction = 0.2
+    """Share of all rows that is set aside as the test set, the same for all seeds."""
 
 
-class TorchvisionData(Frozen):
+class TorchvisionData(Settings):
     """A torchvision data set, read from a local folder or downloaded; checksums are verified."""
 
     kind: Literal["mnist", "fashion_mnist", "svhn", "cifar10"]
-    n_train: Positive | None = None  # a stratified subset of the training set, the same for all seeds; all when null
+    n_train: Positive | None = None
+    """Size of a stratified subset of the training set, the same for all seeds; null takes all of it."""
     n_test: Positive | None = None
+    """Size of a stratified subset of the test set; null takes all of it."""
     val_fraction: Fraction = 0.1
+    """Share of the training images that validates, drawn anew for every seed."""
 
 
-class ArraysData(Frozen):
+class ArraysData(Settings):
     """Your own .npz: x_train, y_train and optionally x_val, y_val, x_test, y_test."""
 
     kind: Literal["arrays"]
     path: str
+    """The .npz file; a relative one is looked for in the working folder, then in the data folder."""
     n_train: Positive | None = None
+    """Size of a stratified subset of the training rows, the same for all seeds; null takes all of them."""
     n_test: Positive | None = None
+    """Size of a stratified subset of the test rows; null takes all of them."""
     val_fraction: Fraction = 0.1
+    """Without x_val: share of the training rows that validates, drawn anew for every seed."""
     test_fraction: Fraction = 0.2
+    """Without x_test: share of all rows that is set aside as the test set, the same for all seeds."""
 
 
-class ImageFolderData(Frozen):
-    """A folder per class holding image files, resized to `size` × `size` and decoded once."""
+class ImageFolderData(Settings):
+    """A folder of image files per class, or train/, val/ and test/ with a folder per class in each."""
 
     kind: Literal["image_folder"]
     path: str
+    """The folder; a relative one is looked for in the working folder, then in the data folder."""
     size: Annotated[int, Field(gt=0, le=10_000)] = 32
+    """Images are resized to so many pixels in height and width, once."""
     val_fraction: Fraction = 0.1
+    """Without val/: share of the training images that validates, drawn anew for every seed."""
     test_fraction: Fraction = 0.2
+    """Without test/: share of all images that is set aside as the test set, the same for all seeds."""
+
+
+class TableData(Settings):
+    """Your own table: a .csv or .parquet file with a row per sample and a column of classes."""
+
+    kind: Literal["table"]
+    path: str
+    """The file; a relative one is looked for in the working folder, then in the data folder."""
+    target: str
+    """The column that holds the classes, words or whole numbers."""
+    drop: tuple[str, ...] = ()
+    """Columns that are left out: row numbers, names, whatever would give the class away."""
+    categorical: tuple[str, ...] = ()
+    """Columns of numbers that stand for categories; columns of words always do. Each category that the training rows
+    have becomes a feature of 0 and 1, and any other is 0 in all of them."""
+    missing: Literal["refuse", "median"] = "refuse"
+    """What to do about missing values: refuse them by name, or put the median of the training rows in their place
+    (a missing category is 0 in all features of its column)."""
+    separator: Literal[",", ";", "|", "\t"] = ","
+    """What stands between the values of a line of a .csv."""
+    n_train: Positive | None = None
+    """Size of a stratified subset of the rows outside the test set, the same for all seeds; null takes all of them."""
+    n_test: Positive | None = None
+    """Size of a stratified subset of the test rows; null takes all of them."""
+    val_fraction: Fraction = 0.25
+    """Share of the rows outside the test set that validates, drawn anew for every seed."""
+    test_fraction: Fraction = 0.2
+    """Share of all rows that is set aside as the test set, the same for all seeds."""
 
 
 DataSettings = Annotated[
-    SpiralsData | DigitsData | TorchvisionData | ArraysData | ImageFolderData, Field(discriminator="kind")
+    SpiralsData | DigitsData | TorchvisionData | ArraysData | ImageFolderData | TableData, Field(discriminator="kind")
 ]
 
 
 # --- network, depths, posterior -----------------------------------------------------------------------------------
 
 
-class FullyConnected(Frozen):
+class FullyConnected(Settings):
+    """Residual blocks of a linear layer, ReLU and BatchNorm, for rows of numbers."""
+
     kind: Literal["fc"]
     width: Width = 20
+    """Units of every block."""
 
 
-class Convolutional(Frozen):
+class Convolutional(Settings):
+    """Pre-activation bottleneck blocks of convolutions, for images."""
+
     kind: Literal["conv"]
     channels: Width = 64
+    """Channels between the blocks."""
     bottleneck: Width = 32
+    """Channels inside a block."""
     head_bn: Literal["per_depth", "shared"] = "per_depth"
+    """Whether a network that learns its depth has a BatchNorm for every depth in front of its output layer, or one."""
 
 
 NetworkSettings = Annotated[FullyConnected | Convolutional, Field(discriminator="kind")]
 
 
-class DepthRange(Frozen):
+class DepthRange(Settings):
     """Depths that the fixed-depth searches may train. The learnt-depth network always has `max` blocks."""
 
     min: Annotated[int, Field(ge=0)] = 0
+    """The smallest number of residual blocks that a search may train."""
     max: Annotated[int, Field(gt=0, le=10_000)]
+    """The largest number of residual blocks; a network that learns its depth has as many."""
     step: Positive = 1
+    """From one depth of the searches to the next."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -120,20 +189,26 @@ class DepthRange(Frozen):
         return tuple(range(self.min, self.max + 1, self.step))
 
 
-class ExponentialPrior(Frozen):
-    """β_i ∝ γ^(1+i)."""
+class ExponentialPrior(Settings):
+    """β_i ∝ γ^(1+i): every further block is less probable by the same factor."""
 
     kind: Literal["exponential"]
     gamma: Annotated[float, Field(gt=0, le=1)] = 0.85
+    """The factor γ."""
 
 
-class UniformPrior(Frozen):
+class UniformPrior(Settings):
+    """Every depth is as probable as every other."""
+
     kind: Literal["uniform"]
 
 
-class ExplicitPrior(Frozen):
+class ExplicitPrior(Settings):
+    """A probability for each depth from 0 to depth.max."""
+
     kind: Literal["explicit"]
     probabilities: tuple[Annotated[float, Field(gt=0)], ...]
+    """They are above 0 and sum to 1."""
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Self:
@@ -146,30 +221,52 @@ class ExplicitPrior(Frozen):
 PriorSettings = Annotated[ExponentialPrior | UniformPrior | ExplicitPrior, Field(discriminator="kind")]
 
 
-class PosteriorSettings(Frozen):
+class PosteriorSettings(Settings):
+    """How a network that learns its depth weighs depths and chooses one."""
+
     prior: PriorSettings = ExponentialPrior(kind="exponential")
-    rule: Rule
+    """The prior over depths 0 to depth.max."""
+    rule: Rule = "threshold"
+    """How d_opt is read off the posterior q: argmax (the most probable depth), threshold (the smallest with at least
+    95 % of the largest q), expected (the mean depth, rounded)."""
 
 
 # --- training, budget, margins ------------------------------------------------------------------------------------
 
+DEFAULT_EPOCHS = 60
 
-class TrainingSettings(Frozen):
+
+class TrainingSettings(Settings):
     """The schedule every network of the space gets, learnt or fixed depth alike."""
 
     max_epochs: Positive
-    patience: Positive  # epochs without an improvement of more than min_delta
-    monitor: Literal["train_objective", "val_objective", "none"] = "val_objective"  # none: keep the last parameters
-    min_delta: Annotated[float, Field(ge=0)] = 1e-4  # nats per sample
+    """The most epochs of a trial; 60 unless it is given."""
+    patience: Positive
+    """Epochs without an improvement of more than min_delta after which a trial ends; as many as max_epochs unless it is
+    given, so that every trial ends with the last epoch."""
+    monitor: Literal["train_objective", "val_objective", "none"] = "val_objective"
+    """What has to improve, and which epoch's parameters are kept; none keeps the last ones."""
+    min_delta: Annotated[float, Field(ge=0)] = 1e-4
+    """The least improvement that counts, in nats per sample."""
     lr: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate of stochastic gradient descent."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Its momentum."""
     batch_size: Annotated[int, Field(ge=2, le=10**9)] = 512
+    """Rows of a step; where there are no more rows than that, a step takes all of them."""
     lr_drop_epoch: Positive | None = None
+    """After this epoch the rate is multiplied by lr_drop_factor; null: never. Where max_epochs is not given either, it
+    is two thirds of it."""
     lr_drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    eval_every: Positive = 1  # epochs between validations
-    report_every: Positive = 1  # epochs between reports: a multiple of eval_every, never a clock
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 autocast is for CUDA
+    """What the rate is multiplied by."""
+    eval_every: Positive = 1
+    """Epochs between two validations."""
+    report_every: Positive = 1
+    """Epochs between two reports to the search: a multiple of eval_every, never a clock."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the training steps; bfloat16 autocast is for CUDA."""
     compile: bool = False
+    """Whether networks go through torch.compile."""
 
     @model_validator(mode="after")
     def _report_follows_validation(self) -> Self:
@@ -188,31 +285,47 @@ class TrainingSettings(Frozen):
             )
 
 
-class Budget(Frozen):
-    """How many trials a search may start: full trainings, and trainings that a scheduler may stop early."""
+class Budget(Settings):
+    """How many trials a search may start."""
 
     trials: Trials
+    """Trials of a search that trains each to its end; half of the depths, rounded up, unless it is given."""
     early_stopping_trials: Trials
+    """Trials of a search that stops some early; as many as there are depths unless it is given."""
 
 
-class Margins(Frozen):
+class Margins(Settings):
     """How much worse a method may be and still count as good."""
 
     accuracy: Annotated[float, Field(gt=0)] = 0.01
+    """Of the test accuracy."""
     log_likelihood: Annotated[float, Field(gt=0)] = 0.05
+    """Of the test log-likelihood, in nats."""
     ece: Annotated[float, Field(gt=0)] = 0.02
+    """Of the expected calibration error."""
 
 
-class SearchSpace(Frozen):
+class SearchSpace(Settings):
+    """Everything that all methods share. `data`, `network` and `depth` must be given."""
+
     name: Name
-    description: Annotated[str, Field(max_length=10_000)]
+    """Under which results are kept; the file's name unless it is given."""
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    """A sentence for lists and reports."""
     data: DataSettings
+    """The data set; `kind` says which one."""
     network: NetworkSettings
+    """The network; `kind` says which one."""
     depth: DepthRange
-    posterior: PosteriorSettings
+    """The depths that are searched."""
+    posterior: PosteriorSettings = PosteriorSettings()
+    """How a network that learns its depth weighs depths and chooses one."""
     training: TrainingSettings
+    """The schedule of every network."""
     budget: Budget
+    """How many trials a search may start."""
     margins: Margins = Margins()
+    """How much worse a method may be and still count as good."""
 
     @model_validator(mode="after")
     def _prior_fits_depth(self) -> Self:
@@ -263,7 +376,7 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
 def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     try:
         # Through JSON: strict about types, yet a YAML list may become a tuple.
-        space = SearchSpace.model_validate_json(json.dumps(_with_default_budget(values)))
+        space = SearchSpace.model_validate_json(json.dumps(_with_defaults(values)))
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
     except (TypeError, ValueError) as error:  # a key that is no word
@@ -278,14 +391,31 @@ def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     return space
 
 
-def _with_default_budget(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_defaults(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with the defaults that depend on others, as the fields' sentences say them."""
+    return {**values, "training": _whole_schedule(values.get("training")), **_budget(values)}
+
+
+def _whole_schedule(given: Any) -> Any:
+    """Nothing is added to a schedule that says how long it is, but that it does not end earlier."""
+    if given is not None and not isinstance(given, Mapping):
+        return given  # the fields' own checks say what is wrong
+    whole = {"max_epochs": DEFAULT_EPOCHS, "lr_drop_epoch": 2 * DEFAULT_EPOCHS // 3} | dict(given or {})
+    if given and "max_epochs" in given and "lr_drop_epoch" not in given:
+        del whole["lr_drop_epoch"]
+    last = whole["max_epochs"]
+    return {"patience": last if isinstance(last, int) else DEFAULT_EPOCHS} | whole
+
+
+def _budget(values: Mapping[str, Any]) -> dict[str, Any]:
     """Half the depths, rounded up, for full trainings; every depth where a scheduler stops trials early."""
     try:
         n_depths = len(DepthRange.model_validate(values["depth"]).values)
         given = dict(values.get("budget") or {})
     except (KeyError, TypeError, ValueError):
-        return values  # the fields' own checks say what is wrong
-    return {**values, "budget": {"trials": (n_depths + 1) // 2, "early_stopping_trials": n_depths, **given}}
+        # What is wrong is said of the depths, or of the budget that was given; not of the one that was not.
+        return {} if values.get("budget") else {"budget": {"trials": 1, "early_stopping_trials": 1}}
+    return {"budget": {"trials": (n_depths + 1) // 2, "early_stopping_trials": n_depths, **given}}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -312,7 +442,13 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
     """Pydantic's complaints in one sentence, at most five: where, which rule, what was given, what is valid."""
     parts = []
-    for item in error.errors()[:5]:
+    absent = {"missing": "", "union_tag_not_found": ".kind"}
+    errors = error.errors()
+    missing = [_locate(root, item["loc"])[0] + absent[item["type"]] for item in errors if item["type"] in absent]
+    if missing:
+        *before, last = missing
+        parts.append(f"{', '.join(before)} and {last} are required" if before else f"{last} is required")
+    for item in [item for item in errors if item["type"] not in absent][:5]:
         where, siblings = _locate(root, item["loc"])
         match item["type"]:
             case "extra_forbidden":
@@ -320,17 +456,13 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
                 parts.append(f"unknown key {where!r} ({nearest(key, siblings, prefix=where.removesuffix(key))})")
             case "value_error":
                 parts.append(str(item["ctx"]["error"]))
-            case "missing":
-                parts.append(f"{where} is required")
             case "union_tag_invalid":
                 context = item["ctx"]
                 parts.append(f"{where}.kind must be one of {context['expected_tags']}; got {context['tag']!r}")
-            case "union_tag_not_found":
-                parts.append(f"{where}.kind is required")
             case _:
                 parts.append(f"{where} {item['msg'].removeprefix('Input ').lower()}; got {brief_repr(item['input'])}")
-    more = error.error_count() - len(parts)
-    return "; ".join(parts) + (f"; and {more} more" if more else "")
+    more = len(errors) - len(missing) - 5
+    return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
 
 
 def _locate(root: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from harness.comparing import compare
 from harness.comparing.render import as_json
 from harness.comparing.tables import difference_table, quality_table
-from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, USD, Outcome
+from harness.measures import BALANCED_ACCURACY, COMPARED, DETAILS, HEADLINE, QUALITIES, USD, Outcome
 from harness.records import Measures
 from harness.spaces import Margins
 from harness.studies.page import READING_TABLES
@@ -22,7 +22,8 @@ ALL = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
 
 
 def test_every_recorded_quality_and_every_margin_has_a_row() -> None:
-    assert [quality.field for quality in QUALITIES] == list(Measures.model_fields)
+    measured = [quality.key for quality in (*QUALITIES, BALANCED_ACCURACY)]
+    assert measured == [f"test_{field}" for field in Measures.model_fields]
     assert {quality.margin for quality in QUALITIES} - {None} == set(Margins.model_fields)
 
 
@@ -58,7 +59,9 @@ def test_every_view_has_its_columns() -> None:
     judged = [quality.title for quality in QUALITIES if quality.margin]
     assert [row[1] for row in difference_table(comparison.search, "ldn", comparison.margins).rows] == judged
     values = json.loads(as_json(comparison))["search"]["rows"][0]["values"]
-    assert list(values) == [measure.key for measure in COMPARED if measure is not USD]  # no price was given
+    assert list(values) == [
+        measure.key for measure in COMPARED if measure not in (USD, BALANCED_ACCURACY)
+    ]  # not recorded there
     for quality in QUALITIES:
         for pattern in ("{}", "full_{}", "threshold_{}", "expected_{}", "deepest_{}", "best_fixed_{}"):
             assert pattern.format(quality.field) in READINGS

@@ -39,6 +39,19 @@ def test_defaults(mine: str) -> None:
     assert space.margins.model_dump() == {"accuracy": 0.01, "log_likelihood": 0.05, "ece": 0.02}
 
 
+def test_a_minimal_space_has_data_network_and_depth(tmp_path: Path) -> None:
+    """What it does not say are the defaults that the sentences of the settings state."""
+    minimal = {key: SPACE[key] for key in ("data", "network", "depth")}
+    space = load_space(_write(tmp_path, yaml.safe_dump(minimal)))
+    training = space.training
+    assert (training.max_epochs, training.patience, training.lr_drop_epoch) == (60, 60, 40)
+    assert (space.posterior.rule, space.description) == ("threshold", "")
+    longer = load_space(str(tmp_path / "mine.yaml"), ["training.max_epochs=90"]).training
+    assert (longer.max_epochs, longer.patience, longer.lr_drop_epoch) == (90, 90, None), "its length was chosen"
+    other = load_space(str(tmp_path / "mine.yaml"), ["training.lr_drop_epoch=null"]).training
+    assert (other.max_epochs, other.lr_drop_epoch) == (60, None)
+
+
 def test_a_space_is_frozen_and_survives_json(mine: str) -> None:
     space = load_space(mine, ["posterior.prior={kind: explicit, probabilities: [0.2, 0.2, 0.2, 0.2, 0.2]}"])
     assert SearchSpace.model_validate_json(space.model_dump_json()) == space
@@ -148,7 +161,6 @@ def _changed(**groups: Any) -> str:
         (_changed(data={"kind": "spirals", "n_trian": 3}), "unknown key 'data.n_trian' \\(did you mean 'data.n_train'"),
         (_changed(data={"kind": "spiral"}), "data.kind must be one of .*'spirals'.*; got 'spiral'"),
         (_changed(data={"n_train": 3}), "data.kind is required"),
-        (_changed(training={"max_epochs": 10}), "training.patience is required"),
         (_changed(training={"max_epochs": "ten", "patience": 5}), "training.max_epochs .*integer; got 'ten'"),
         (_changed(training={"max_epochs": 10.5, "patience": 5}), "training.max_epochs .*; got 10.5"),
         (_changed(training={"max_epochs": True, "patience": 5}), "training.max_epochs .*; got True"),
@@ -189,7 +201,12 @@ def _changed(**groups: Any) -> str:
         ("depth: {max: 3}\ndepth: {max: 4}\n", "'depth' is given twice"),
         ("- 1\n- 2\n", "must hold a mapping of settings; got list"),
         ("", "must hold a mapping of settings; got NoneType"),
-        ("description: 2020-01-01\n", "data is required"),
+        ("description: 2020-01-01\n", "mine.yaml: data, network and depth are required$"),
+        (
+            "{data: {}, network: {width: 3}, depth: {}}\n",
+            "mine.yaml: data.kind, network.kind and depth.max are required$",
+        ),
+        (_changed(data={"kind": "table"}), "mine.yaml: data.path and data.target are required$"),
         ("depth: &d {max: 3, more: *d}\n", "mine.yaml"),
         ("a: !!python/object:os.system {}\n", "is not valid YAML"),
     ],
@@ -201,10 +218,10 @@ def test_mistakes_in_the_file(tmp_path: Path, text: str, sentence: str) -> None:
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
-    text = _changed(depth={"max": -1}, training={"max_epochs": 10}, extra=1)
+    text = _changed(depth={"max": -1}, training={"max_epochs": "x"}, data={"kind": "arrays"}, extra=1)
     with pytest.raises(UserError) as error:
         load_space(_write(tmp_path, text))
-    for part in ("depth.max", "training.patience is required", "unknown key 'extra'"):
+    for part in ("depth.max", "training.max_epochs", "data.path is required", "unknown key 'extra'"):
         assert part in str(error.value)
 
 

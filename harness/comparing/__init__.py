@@ -15,7 +15,7 @@ from harness.comparing.sentences import headline, leading_cost, sentence
 from harness.comparing.stages import build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
-from harness.comparing.yardsticks import depth_check, floor, resolution
+from harness.comparing.yardsticks import classes, depth_check, floor, resolution
 from harness.errors import UserError, nearest
 from harness.records import Looks, Unit
 from harness.spaces import Margins
@@ -86,6 +86,7 @@ def compare(
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
         depth_checks=depth_checks,
+        classes=classes(by_method),
         floor=lowest,
         resolution=sharpness,
         contamination=doubts,

@@ -1,12 +1,15 @@
 """What a reader must know before believing the table: one sentence each."""
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
+from harness.comparing.yardsticks import classes
 from harness.records import Looks, Unit
 
+FEW_ROWS = 20  # of a class
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
@@ -18,7 +21,7 @@ def notes(
     resolution: Resolution | None,
     looks: Looks,
 ) -> tuple[str, ...]:
-    found = [*_on_the_space(floor, resolution), *_on_looks(looks)]
+    found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_looks(looks)]
     found += [*_on_replays(by_method), *_on_contamination(contamination)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
@@ -38,6 +41,23 @@ def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterato
             yield f"The linear model's solver stopped at its limit of iterations on {_seeds(floor.not_converged)}."
     if resolution and not resolution.enough:
         yield f"{resolution.sentence[0].upper()}{resolution.sentence[1:]}"
+
+
+def _on_classes(by_method: ByMethod) -> Iterator[str]:
+    for method, units in by_method.items():
+        finals = [unit.result.final for unit in units]
+        floors = [final.floor for final in finals if final.floor]
+        if floors and len(floors) == len(finals):
+            own = fmean(final.chosen.accuracy for final in finals)
+            guessed = fmean(floor.guess.accuracy for floor in floors)
+            if own <= guessed:
+                both = f"{own:.3f} against {guessed:.3f}"
+                yield f"{method}: the most frequent class alone would reach its accuracy, {both}."
+    rare = [row for row in classes(by_method) if row.rows < FEW_ROWS]
+    if rare:
+        named = ", ".join(f"{row.name} ({row.rows})" for row in rare[:5])
+        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+        yield f"Fewer than {FEW_ROWS} rows, so that single rows decide: class {named}{more}."
 
 
 def _on_looks(looks: Looks) -> Iterator[str]:

@@ -7,10 +7,21 @@ from harness.comparing.anytime import ORDERS
 from harness.comparing.numbers import listed, mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
 from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
-from harness.measures import COSTS, DEPTH, DEVICE_SECONDS, QUALITIES, Better, Measure, judged
+from harness.measures import (
+    ACCURACY,
+    BALANCED_ACCURACY,
+    COSTS,
+    DEPTH,
+    DEVICE_SECONDS,
+    QUALITIES,
+    Better,
+    Measure,
+    judged,
+)
 from harness.records import PHASES
 from harness.spaces import Margins
 
+MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})
 
 
@@ -82,8 +93,8 @@ def confidence(stage: Stage) -> str:
 
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
     """With two lines for what needs no network, where it was measured."""
-    measures = (DEPTH, *QUALITIES)
     rows = (*stage.rows, *((floor.linear, floor.guess) if floor else ()))
+    measures = (DEPTH, ACCURACY, *([BALANCED_ACCURACY] if any(map(_is_unbalanced, rows)) else []), *QUALITIES[1:])
 
     def cell(row: MethodRow, measure: Measure) -> str:
         return mean_and_spread(row.values[measure.key]) if measure.key in row.values else "–"
@@ -91,15 +102,21 @@ def quality_table(stage: Stage, floor: Floor | None) -> TableView:
     return TableView(
         title=f"Chosen depth and quality on the test set, {stage.name}",
         caption="Mean over seeds ± half of the 95 % t interval. Higher is better: "
-        f"{_titles('higher')}; lower is better: {_titles('lower')}."
+        f"{_titles(measures, 'higher')}; lower is better: {_titles(measures, 'lower')}."
         + (f" {floor.linear.method}: logistic regression on the same rows, outside all costs." if floor else ""),
         columns=("method", "n", *(measure.title for measure in measures)),
         rows=tuple((row.method, str(len(row.seeds)), *(cell(row, measure) for measure in measures)) for row in rows),
     )
 
 
-def _titles(better: Better) -> str:
-    found = [measure for measure in QUALITIES if measure.better == better]
+def _is_unbalanced(row: MethodRow) -> bool:
+    """Whether it makes a difference that classes are not equally frequent."""
+    both = zip(row.per_seed[ACCURACY.key], row.per_seed.get(BALANCED_ACCURACY.key, ()), strict=False)
+    return any(abs(plain - balanced) > 0.01 for plain, balanced in both)
+
+
+def _titles(measures: Sequence[Measure], better: Better) -> str:
+    found = [measure for measure in measures if measure.better == better]
     return listed([f"{measure.title} ({measure.unit})" if measure.unit else measure.title for measure in found])
 
 
@@ -184,6 +201,30 @@ def _median(reached: Reached) -> str:
     return "never" if reached.median is None else plain(reached.median)
 
 
+def class_table(comparison: Comparison) -> TableView:
+    """The classes that are told apart worst come first."""
+    by_recall = sorted(
+        comparison.classes, key=lambda row: min((r for r in row.recall.values() if r is not None), default=2.0)
+    )
+    shown = by_recall[:MOST_CLASSES]
+    left_out = len(by_recall) - len(shown)
+    return TableView(
+        title="Recall of each class",
+        caption="Share of the class's test samples that the chosen network takes for it, mean over seeds; rows are "
+        "those of training, validation and test set together."
+        + (f" The {len(shown)} worst of {len(by_recall)} classes are shown." if left_out else ""),
+        columns=("class", "rows", *comparison.methods),
+        rows=tuple(
+            (
+                row.name,
+                f"{row.rows:,}",
+                *("–" if row.recall[method] is None else f"{row.recall[method]:.3f}" for method in comparison.methods),
+            )
+            for row in shown
+        ),
+    )
+
+
 def wall_clock_table(comparison: Comparison) -> TableView:
     devices = list(comparison.wall_clock[0].seconds)
     return TableView(
@@ -261,6 +302,8 @@ def detail_tables(comparison: Comparison) -> list[TableView]:
     tables = [] if comparison.refit is None else _stage_tables(comparison.refit, comparison)
     if comparison.equal_quality:
         tables.append(equal_quality_table(comparison))
+    if comparison.classes:
+        tables.append(class_table(comparison))
     tables += [wall_clock_table(comparison), phase_table(comparison)]
     return [*tables, depth_table(comparison)] if comparison.depth_checks else tables
 

@@ -97,6 +97,14 @@ class DepthCheck(Frozen):
     rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
 
 
+class ClassRow(Frozen):
+    """A class of the data set."""
+
+    name: str
+    rows: int  # in training, validation and test set
+    recall: dict[str, float | None]  # by method, mean over seeds; None where the test set has no such row
+
+
 class Floor(Frozen):
     """What needs no network, on the same rows and outside all costs; `values` hold qualities only."""
 
@@ -162,6 +170,7 @@ class Comparison(Frozen):
     wall_clock: tuple[WallClock, ...]  # modelled
     phases: tuple[Phases, ...]
     depth_checks: tuple[DepthCheck, ...]
+    classes: tuple[ClassRow, ...]  # none in results of an earlier version
     floor: Floor | None  # None in results of an earlier version
     resolution: Resolution | None  # None where no two depths were trained to their end
     contamination: Contamination

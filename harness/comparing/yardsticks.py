@@ -1,14 +1,14 @@
 """What results are held against: networks of every depth, what needs no network, and how sharp the space is."""
 
 from collections.abc import Iterator, Sequence
-from statistics import median, stdev
+from statistics import fmean, median, stdev
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import MINUS, plain, ratio
 from harness.comparing.stages import paired
-from harness.comparing.values import DepthCheck, Floor, MethodRow, Resolution
-from harness.measures import QUALITIES
-from harness.records import Measures, TrialRecord
+from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
+from harness.measures import BALANCED_ACCURACY, QUALITIES
+from harness.records import FinalEvaluation, Measures, TrialRecord
 from harness.spaces import SearchSpace
 from harness.statistics import ENOUGH_RESOLUTION, mean_interval, rank_correlation
 
@@ -83,6 +83,9 @@ def floor(by_method: ByMethod) -> Floor | None:
 
 def _row(name: str, seeds: tuple[int, ...], measures: Sequence[Measures]) -> MethodRow:
     per_seed = {quality.key: tuple(quality.of(item) for item in measures) for quality in QUALITIES}
+    balanced = tuple(item.balanced_accuracy for item in measures if item.balanced_accuracy is not None)
+    if len(balanced) == len(measures):
+        per_seed[BALANCED_ACCURACY.key] = balanced
     values = {key: mean_interval(found) for key, found in per_seed.items()}
     return MethodRow(method=name, seeds=seeds, values=values, per_seed=per_seed)
 
@@ -99,6 +102,32 @@ def _below(units: Sequence[Finished]) -> Iterator[str]:
             parts.append(f"{quality.title} {means[0]} against {means[1]}")
     if parts:
         yield f"{units[0].method} is below a linear model on the same rows: {', '.join(parts)}."
+
+
+# --- the classes --------------------------------------------------------------------------------------------------
+
+
+def classes(by_method: ByMethod) -> tuple[ClassRow, ...]:
+    """Every class with its rows and each method's recall, a mean over seeds; none where a result has no classes."""
+    finals = {method: [unit.result.final for unit in units] for method, units in by_method.items()}
+    everything = [final.per_class for group in finals.values() for final in group]
+    if len({tuple(each.name for each in per_class) for per_class in everything}) != 1:
+        return ()
+    return tuple(
+        ClassRow(
+            name=each.name,
+            rows=each.rows,
+            recall={
+                method: fmean(known) if (known := _recalls(group, number)) else None for method, group in finals.items()
+            },
+        )
+        for number, each in enumerate(everything[0])
+    )
+
+
+def _recalls(finals: Sequence[FinalEvaluation], number: int) -> list[float]:
+    found = [final.per_class[number].recall for final in finals]
+    return [recall for recall in found if recall is not None]
 
 
 # --- the resolution of the space ----------------------------------------------------------------------------------

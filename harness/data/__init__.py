@@ -11,11 +11,21 @@ from types import FrameType
 
 import numpy as np
 
-from harness.data import arrays, digits, image_folder, images, spirals
-from harness.data.splits import Array, LabelledSet, Pool, TrainingData, check_rows, stratified_rows, training_data
+from harness.data import arrays, digits, image_folder, images, spirals, table
+from harness.data.columns import features_of
+from harness.data.splits import (
+    Array,
+    LabelledSet,
+    Pool,
+    TrainingData,
+    check_rows,
+    some_names,
+    stratified_rows,
+    training_data,
+)
 from harness.errors import UserError
 from harness.seeds import numpy_generator
-from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
+from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData, TableData
 
 __all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data", "watched_test_set"]
 
@@ -33,6 +43,8 @@ def load_pool(settings: DataSettings, data_dir: Path | None = None) -> Pool | No
             return arrays.load_pool(settings, data_dir)
         case ImageFolderData():
             return image_folder.load_pool(settings, data_dir)
+        case TableData():
+            return table.load_pool(settings, data_dir)
         case _:
             return images.load_pool(settings, data_dir)
 
@@ -60,15 +72,16 @@ def _check_validation(pool: Pool, val_rows: Array, fraction: float) -> None:
     counts = np.bincount(pool.y, minlength=pool.n_classes)
     missing = np.setdiff1d(np.arange(pool.n_classes), pool.y[val_rows]).tolist()
     if missing:
+        names = pool.class_names or tuple(map(str, range(pool.n_classes)))
         raise UserError(
             f"a validation share of {fraction:g} must leave every class samples for training and for validation; "
-            f"classes without a validation sample: {missing}, the smallest of them has {counts[missing].min()}; give "
-            "at least 2 of every class (data.n_train)"
+            f"classes without a validation sample: {some_names(names, missing)}; the smallest of them has "
+            f"{counts[missing].min()}; give at least 2 of every class (data.n_train)"
         )
 
 
-def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path | None = None) -> LabelledSet:
-    """The test rows, checked like the training rows."""
+def load_test(settings: DataSettings, seed: int, data: TrainingData, data_dir: Path | None = None) -> LabelledSet:
+    """The test rows, checked like the training rows and with the features that those have."""
     match settings:
         case SpiralsData():
             test = spirals.load_test(settings, seed)
@@ -78,9 +91,12 @@ def load_test(settings: DataSettings, seed: int, n_classes: int, data_dir: Path 
             test = arrays.load_test(settings, data_dir)
         case ImageFolderData():
             test = image_folder.load_test(settings, data_dir)
+        case TableData():
+            raw = table.load_test(settings, data_dir)
+            test = LabelledSet(features_of(data.columns, raw.x), raw.y)
         case _:
             test = images.load_test(settings, data_dir)
-    check_rows(test.x, test.y, n_classes)
+    check_rows(test.x, test.y, data.n_classes)
     return test
 
 

@@ -1,13 +1,13 @@
 """Your own .npz: `x_train`, `y_train` and optionally `x_val`, `y_val`, `x_test`, `y_test`."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from harness.data.folders import own_path
 from harness.data.memory import check_fits, too_large
-from harness.data.npz import Header, names, read_array, read_headers
+from harness.data.npz import Header, names, read_array, read_headers, read_labels
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes, stratified_subset
 from harness.errors import UserError, nearest
@@ -41,7 +41,8 @@ def _load(settings: ArraysData, data_dir: Path | None) -> tuple[Pool, LabelledSe
 
 
 def _read(settings: ArraysData, path: Path, parts: list[str]) -> tuple[Pool, LabelledSet]:
-    x, y, n_classes = _read_parts(path, parts)
+    x, y, class_names = _read_parts(path, parts)
+    n_classes = len(class_names)
     check_class_sizes(y["train"], 1 + ("val" not in y) + ("test" not in y), f"y_train of {path}")
     if "test" not in y:
         kept, aside = stratified_rows(y["train"], settings.test_fraction, numpy_generator(0, "test"))
@@ -58,10 +59,10 @@ def _read(settings: ArraysData, path: Path, parts: list[str]) -> tuple[Pool, Lab
             x[part], y[part] = x[part][rows], y[part][rows]
     test = LabelledSet(x["test"], y["test"])
     if "val" not in y:
-        return Pool(x["train"], y["train"], n_classes), test
+        return Pool(x["train"], y["train"], n_classes, class_names=class_names), test
     n_train, n_val = len(y["train"]), len(y["val"])
     pool_x, pool_y = (np.concatenate([values["train"], values["val"]]) for values in (x, y))
-    return Pool(pool_x, pool_y, n_classes, val_rows=np.arange(n_train, n_train + n_val)), test
+    return Pool(pool_x, pool_y, n_classes, np.arange(n_train, n_train + n_val), class_names), test
 
 
 # --- what the headers say -----------------------------------------------------------------------------------------
@@ -100,8 +101,10 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
         )
     elif x_train and len(x.shape) > 2 and (x.dtype.kind == "f") != (x_train.dtype.kind == "f"):
         faults.append(f"x_{part} must hold floats or integers like x_train, {x_train.dtype}; got {x.dtype}")
-    if y.dtype.kind not in "biuUS":
-        faults.append(f"y_{part} must hold integers or strings (y.astype(int) or y.astype(str)); got {y.dtype}")
+    if y.dtype.kind == "f":
+        faults.append(f"y_{part} holds real numbers, {y.dtype}, and this harness compares classifiers")
+    elif y.dtype.kind not in "biuUSO":
+        faults.append(f"y_{part} must hold integers or strings; got {y.dtype}")
     elif len(y.shape) != 1:
         faults.append(f"y_{part} must be one label per sample (y.reshape(-1) or y.argmax(1)); got shape {y.shape}")
     elif x.shape[:1] != y.shape:
@@ -122,13 +125,13 @@ def _needed_bytes(stored: list[Header]) -> int:
 # --- contents -----------------------------------------------------------------------------------------------------
 
 
-def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[str, Array], int]:
+def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[str, Array], tuple[str, ...]]:
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
     classes: Array = np.empty(0)
     scale = 1.0
     for part in parts:  # train first: its labels name the classes, its range decides how float images are read
-        inputs, labels = (read_array(path, f"{axis}_{part}") for axis in "xy")
+        inputs, labels = read_array(path, f"x_{part}"), read_labels(path, f"y_{part}")
         where = f"{path}: x_{part}"
         if part == "train":
             classes = np.unique(labels)
@@ -136,7 +139,11 @@ def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[st
         y[part] = _class_numbers(labels, classes, f"{path}: y_{part}")
         _check_finite(inputs, where)
         x[part] = _as_features(inputs, where) if inputs.ndim == 2 else _as_images(inputs, scale, where)
-    return x, y, len(classes)
+    return x, y, tuple(_name(label) for label in classes.tolist())
+
+
+def _name(label: Any) -> str:
+    return label.decode("utf-8", errors="replace") if isinstance(label, bytes) else str(label)
 
 
 def _class_numbers(labels: Array, classes: Array, where: str) -> Array:

@@ -1,4 +1,4 @@
-"""Your own images: one folder per class. Decoded and resized once, into an array in the cache folder."""
+"""Your own images: a folder per class, in train/, val/ and test/ or in none. Decoded and resized once, and kept."""
 
 import hashlib
 import logging
@@ -20,65 +20,118 @@ from harness.seeds import numpy_generator
 from harness.spaces import ImageFolderData
 
 _SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-_SPLIT_NAMES: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+PARTS: Final = ("train", "val", "test")
+_PART_NAMES: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 _DECODER: Final = 1  # part of the cache key: raise it whenever the same files would give other pixels
 
 _log = logging.getLogger(__name__)
 
 
 def load_pool(settings: ImageFolderData, data_dir: Path | None) -> Pool:
-    x, listing, rows, _ = _load(settings, data_dir)
-    return Pool(x[rows], listing.y[rows], len(listing.classes))
+    x, listing, rows = _load(settings, data_dir)
+    n_train, n_val = len(rows["train"]), len(rows["val"])
+    pool_rows = np.concatenate([rows["train"], rows["val"]])
+    val_rows = np.arange(n_train, n_train + n_val) if n_val else None
+    return Pool(x[pool_rows], listing.y[pool_rows], len(listing.classes), val_rows, listing.classes)
 
 
 def load_test(settings: ImageFolderData, data_dir: Path | None) -> LabelledSet:
-    x, listing, _, rows = _load(settings, data_dir)
-    return LabelledSet(x[rows], listing.y[rows])
+    x, listing, rows = _load(settings, data_dir)
+    return LabelledSet(x[rows["test"]], listing.y[rows["test"]])
 
 
-def _load(settings: ImageFolderData, data_dir: Path | None) -> tuple[Array, "_Listing", Array, Array]:
-    """Images, files, and the rows outside and inside the test set, which is the same for all seeds."""
-    listing = _list_files(own_path(settings.path, data_dir))
-    check_class_sizes(listing.y, 3, f"data.path {listing.root}")
+def _load(settings: ImageFolderData, data_dir: Path | None) -> tuple[Array, "Listing", dict[str, Array]]:
+    """Images, files, and the rows of each part. The test set is the same for all seeds."""
+    listing = list_files(own_path(settings.path, data_dir))
+    rows = {part: np.flatnonzero(listing.parts == part) for part in PARTS}
+    parts = 1 + sum(not len(rows[part]) for part in ("val", "test"))
+    check_class_sizes(listing.y[rows["train"]], parts, f"data.path {listing.root}")
     # RGB, and twice: the whole array and its two parts.
     check_fits(2 * len(listing.files) * settings.size**2 * 3, f"{listing.root} at size {settings.size}")
-    x = _cached_images(listing, settings.size)
-    return x, listing, *stratified_rows(listing.y, settings.test_fraction, numpy_generator(0, "test"))
+    if not len(rows["test"]):
+        y = listing.y[rows["train"]]
+        kept, aside = stratified_rows(y, settings.test_fraction, numpy_generator(0, "test"))
+        rows["test"], rows["train"] = rows["train"][aside], rows["train"][kept]
+    elif len(rows["test"]) < len(listing.classes):
+        raise UserError(
+            f"the test images of {listing.root} must be at least as many as there are classes, {len(listing.classes)}; "
+            f"there are {len(rows['test'])}"
+        )
+    return _cached_images(listing, settings.size), listing, rows
 
 
 @dataclass(frozen=True)
-class _Listing:
-    """Image files in a fixed order, with the number of their class in the sorted `classes`."""
+class Listing:
+    """Image files in a fixed order, with the number of their class in the sorted `classes` and their part."""
 
     root: Path
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     y: Array
+    parts: Array  # of PARTS; all train where there is a folder per class
 
 
-def _list_files(root: Path) -> _Listing:
+def list_files(root: Path) -> Listing:
+    """Every class and every image below a folder, or what is wrong with it."""
     if not root.is_dir():
         raise UserError(f"data.path must name a folder with one folder of images per class; there is no folder {root}")
-    folders = sorted(folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    folders = _parts_in(root) or {"train": root}
+    members = {part: _members(folder) for part, folder in folders.items()}
+    classes = tuple(members["train"])
+    for part, found in members.items():
+        if strangers := sorted(found.keys() - set(classes)):
+            raise UserError(
+                f"{folders[part]} must hold only classes that {folders['train']} has; it also holds "
+                f"{', '.join(strangers[:5])}"
+            )
+    listed = [
+        (file, number, part)
+        for part, found in members.items()
+        for number, name in enumerate(classes)
+        for file in found.get(name, ())
+    ]
+    files, y, parts = zip(*listed, strict=True)
+    return Listing(root, classes, files, np.array(y), np.array(parts))
+
+
+def _parts_in(root: Path) -> dict[str, Path]:
+    """The folders of the parts, training first, where there are folders of parts and no others."""
+    folders = _folders(root)
+    if not folders or not all(folder.name.lower() in _PART_NAMES for folder in folders):
+        return {}
+    found: dict[str, Path] = {}
+    for folder in folders:
+        part = _PART_NAMES[folder.name.lower()]
+        if part in found:
+            raise UserError(f"{root} must have one folder for a part; {found[part].name} and {folder.name} are two")
+        found[part] = folder
+    if "train" not in found:
+        raise UserError(f"{root} must hold train/ beside {', '.join(folder.name for folder in folders)}; it does not")
+    return {part: found[part] for part in PARTS if part in found}
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+
+
+def _members(root: Path) -> dict[str, list[Path]]:
+    """The images of each class, sorted."""
+    folders = _folders(root)
     if len(folders) < 2:
         found = folders[0].name if folders else "none"
         raise UserError(f"{root} must hold a folder of images for each of at least two classes; found {found}")
-    if all(folder.name.lower() in _SPLIT_NAMES for folder in folders):
-        raise UserError(
-            f"{root} must hold one folder per class; {', '.join(folder.name for folder in folders)} look like splits: "
-            "name one of them in data.path, or write all of them to a .npz (kind: arrays)"
-        )
-    members = [sorted(file for file in folder.rglob("*") if _is_image(file)) for folder in folders]
-    empty = [folder.name for folder, files in zip(folders, members, strict=True) if not files]
+    members = {folder.name: sorted(file for file in folder.rglob("*") if _is_image(file)) for folder in folders}
+    empty = [name for name, files in members.items() if not files]
     if empty:
         raise UserError(
             f"every class folder of {root} must hold images ({', '.join(sorted(_SUFFIXES))}); "
             f"there are none in {', '.join(empty)}"
         )
-    y = np.repeat(np.arange(len(folders)), [len(files) for files in members])
-    return _Listing(
-        root, tuple(folder.name for folder in folders), tuple(file for files in members for file in files), y
-    )
+    return members
 
 
 def _is_image(file: Path) -> bool:
@@ -88,7 +141,7 @@ def _is_image(file: Path) -> bool:
 # --- the cached array ---------------------------------------------------------------------------------------------
 
 
-def _cached_images(listing: _Listing, size: int) -> Array:
+def _cached_images(listing: Listing, size: int) -> Array:
     """uint8 `(n, size, size, 1 or 3)`; decoded only when a file, a time stamp or the size changed."""
     cached = cache_dir() / "image_folders" / f"{listing.root.name}-{_key(listing, size)}.npy"
     try:
@@ -109,7 +162,7 @@ def _cached_images(listing: _Listing, size: int) -> Array:
     return x
 
 
-def _key(listing: _Listing, size: int) -> str:
+def _key(listing: Listing, size: int) -> str:
     digest = hashlib.sha256(repr((_DECODER, size)).encode())
     for file in listing.files:
         status = file.stat()
@@ -132,7 +185,7 @@ def _write_atomically(path: Path, x: Array) -> None:
 # --- decoding -----------------------------------------------------------------------------------------------------
 
 
-def _decode_all(listing: _Listing, size: int) -> Array:
+def _decode_all(listing: Listing, size: int) -> Array:
     """All images as RGB, or as one channel when every file is grey; broken files are named together."""
     x = np.empty((len(listing.files), size, size, 3), dtype=np.uint8)
 

@@ -1,13 +1,15 @@
 """What a trial is given: one array of rows, and which of them are for training and which for validation."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UserError
+from harness.data.columns import Column, are_numbers, features_of, fitted
+from harness.errors import UserError, brief
 
 Array = NDArray[Any]
 
@@ -19,13 +21,16 @@ class Pool:
     """All rows but the test rows, as they came: shared by every seed and every trial on a node, never written to.
 
     `x` is float32 `(n, features)` for the fc network or uint8 `(n, height, width, channels)` for the conv network.
-    `val_rows` is set when the data came with their own validation set.
+    Of a table it holds the columns' numbers and the numbers of their categories; which features they make depends on
+    the training rows. `val_rows` is set when the data came with their own validation set.
     """
 
     x: Array
     y: Array
     n_classes: int
     val_rows: Array | None = None
+    class_names: tuple[str, ...] = ()  # as the data set calls them; empty: by their numbers
+    columns: tuple[Column, ...] = ()  # of a table
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class TrainingData:
     mean: Array
     std: Array
     split_hash: str
+    class_names: tuple[str, ...]
+    columns: tuple[Column, ...] = ()  # of a table, as they were fitted to the training rows
 
     @property
     def n_train(self) -> int:
@@ -65,23 +72,45 @@ class TrainingData:
 
 def training_data(pool: Pool, train_rows: Array, val_rows: Array) -> TrainingData:
     """Checks the rows, takes the training rows' statistics and hashes contents and indices."""
+    if pool.columns:
+        columns = fitted(pool.columns, pool.x[train_rows])
+        pool = replace(pool, x=features_of(columns, pool.x), columns=columns)
     check_rows(pool.x, pool.y, pool.n_classes)
+    names = pool.class_names or tuple(map(str, range(pool.n_classes)))
     missing = set(range(pool.n_classes)) - set(np.unique(pool.y[train_rows]).tolist())
     if missing:
         raise UserError(
-            f"every class needs at least one training sample; classes without one: {sorted(missing)} "
+            f"every class needs at least one training sample; classes without one: {some_names(names, missing)} "
             f"({len(train_rows)} training samples, {pool.n_classes} classes)"
         )
     if not len(val_rows):
         raise UserError("there must be validation samples; got none")
     mean, std = statistics_of(pool.x, train_rows)
+    if pool.columns:
+        numbers = are_numbers(pool.columns)
+        mean, std = np.where(numbers, mean, np.float32(0)), np.where(numbers, std, np.float32(1))
     digest = hashlib.sha256()
     for part in (pool.x, pool.y.astype(np.int64), train_rows.astype(np.int64), val_rows.astype(np.int64)):
         digest.update(repr((part.dtype.str, part.shape)).encode())
         digest.update(np.ascontiguousarray(part).data)
     return TrainingData(
-        pool.x, pool.y, train_rows, val_rows, pool.n_classes, mean, std, split_hash=digest.hexdigest()[:16]
+        pool.x,
+        pool.y,
+        train_rows,
+        val_rows,
+        pool.n_classes,
+        mean,
+        std,
+        split_hash=digest.hexdigest()[:16],
+        class_names=names,
+        columns=pool.columns,
     )
+
+
+def some_names(names: Sequence[str], of: Iterable[int], most: int = 5) -> str:
+    """The names of these classes, as far as a sentence has room for them."""
+    shown = [brief(names[number], longest=40) for number in sorted(of)]
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
 
 
 def check_rows(x: Array, y: Array, n_classes: int) -> None:

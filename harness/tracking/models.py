@@ -7,7 +7,8 @@ import mlflow.pytorch
 import torch
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Run
-from mlflow.models import infer_signature
+from mlflow.models import ModelSignature, infer_signature
+from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 
 NAME = "winner"
 
@@ -18,6 +19,8 @@ class Winner:
 
     module: torch.nn.Module
     example: torch.Tensor  # at least two rows, or the trace would fix the batch size to one
+    class_names: tuple[str, ...]  # of the columns of the output
+    feature_names: tuple[str, ...] = ()  # of a table: of the columns of the input, in their order
 
 
 def save(winner: Winner, folder: Path) -> None:
@@ -28,11 +31,19 @@ def save(winner: Winner, folder: Path) -> None:
     mlflow.pytorch.save_model(
         module,
         folder,
-        signature=infer_signature(winner.example.numpy(), log_probs.numpy()),
+        signature=_signature(winner, log_probs),
         input_example=winner.example.numpy(),
         serialization_format="pt2",
+        metadata={"classes": list(winner.class_names), "features": list(winner.feature_names)},
         pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}"],  # given, MLflow need not guess for 8 s
     )
+
+
+def _signature(winner: Winner, log_probs: torch.Tensor) -> ModelSignature:
+    """Rows as a tensor in, the log-probability of each class out, a column under the name of each."""
+    inputs = infer_signature(winner.example.numpy()).inputs
+    columns: list[ColSpec | TensorSpec] = [ColSpec(DataType.float, name) for name in winner.class_names]
+    return ModelSignature(inputs, Schema(columns) if len(set(winner.class_names)) == log_probs.shape[1] else None)
 
 
 def upload(client: MlflowClient, run: Run, folder: Path) -> str:

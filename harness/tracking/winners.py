@@ -19,6 +19,7 @@ def winner_in(out: Path) -> Callable[[Unit], Winner | None]:
         if not path.exists():
             return None
         model = load_model(path)
-        return Winner(model, torch.zeros(2, *model.row_shape))
+        features = tuple(name for column in model.columns for name in column.feature_names)
+        return Winner(model, torch.zeros(2, *model.row_shape), model.class_names, features)
 
     return winner

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from harness.models.one_shot import log_probs_of
-from harness.records import Measures, ReliabilityBin
+from harness.records import ClassMeasures, Measures, ReliabilityBin
 
 ECE_BINS = 15
 CLASS_BINS = 10
@@ -15,6 +15,35 @@ CLASS_BINS = 10
 def accuracy(log_probs: Tensor, y: Tensor) -> float:
     """Share of samples whose most probable class is the right one."""
     return float((log_probs.argmax(dim=-1) == y).double().mean())
+
+
+def balanced_accuracy(log_probs: Tensor, y: Tensor) -> float:
+    """(1/C) Σ_c (share of the samples of class c whose most probable class is c), over the C classes that y has."""
+    right = (log_probs.argmax(dim=-1) == y).double()
+    count = torch.bincount(y, minlength=log_probs.shape[-1])
+    per_class = torch.bincount(y, weights=right, minlength=log_probs.shape[-1]) / count.clamp(min=1)
+    return float(per_class[count > 0].mean())
+
+
+def per_class(log_probs: Tensor, y: Tensor, names: Sequence[str], rows: Sequence[int]) -> tuple[ClassMeasures, ...]:
+    """Recall, precision and reliability of every class; `rows` are how many samples of each the data set has."""
+    predicted, probs = log_probs.argmax(dim=-1), log_probs.double().exp()
+    found = []
+    for number, (name, count) in enumerate(zip(names, rows, strict=True)):
+        of_it, taken = y == number, predicted == number
+        right, n_test, n_taken = (int(mask.sum()) for mask in (of_it & taken, of_it, taken))
+        found.append(
+            ClassMeasures(
+                name=name,
+                rows=count,
+                n_test=n_test,
+                n_predicted=n_taken,
+                recall=right / n_test if n_test else None,
+                precision=right / n_taken if n_taken else None,
+                reliability=_binned(probs[:, number], of_it, CLASS_BINS),
+            )
+        )
+    return tuple(found)
 
 
 def log_likelihood(log_probs: Tensor, y: Tensor) -> float:
@@ -77,6 +106,7 @@ def measure(log_probs: Tensor, y: Tensor) -> Measures:
         log_likelihood=log_likelihood(log_probs, y),
         ece=ece(log_probs, y),
         brier=brier(log_probs, y),
+        balanced_accuracy=balanced_accuracy(log_probs, y),
     )
 
 

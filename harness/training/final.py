@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from harness.data import load_test
 from harness.data.on_device import DeviceRows, on_device
-from harness.data.splits import TrainingData
+from harness.data.splits import Array, TrainingData
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
-from harness.training.evaluate import class_reliability, exact_posterior, measure, reliability
+from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability
 from harness.training.floor import floor_of
 from harness.training.networks import at_depth, chosen_network
 from harness.training.train import predict, predict_per_depth
@@ -42,7 +43,7 @@ def evaluate_on_test(
 
     `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
     """
-    test = load_test(config.data, config.seed, data.n_classes, data_dir)
+    test = load_test(config.data, config.seed, data, data_dir)
     floor = floor_of(data, test)
     began = time.perf_counter()
     device = next(network.parameters()).device
@@ -55,6 +56,7 @@ def evaluate_on_test(
         "chosen": measure(log_probs, rows.y),
         "reliability": reliability(log_probs, rows.y),
         "class_reliability": class_reliability(log_probs, rows.y),
+        "per_class": per_class(log_probs, rows.y, data.class_names, _rows_of_classes(data, test.y)),
         "n_test": len(test.y),
         "split_hash": data.split_hash,
         "floor": floor,
@@ -74,6 +76,13 @@ def evaluate_on_test(
         as_refitted = DeviceRows(test.x, test.y, refit_data.mean, refit_data.std, device)
         result["refit"] = measure(predict(refitted, as_refitted, everything), rows.y)
     return FinalEvaluation(**result, seconds=time.perf_counter() - began)
+
+
+def _rows_of_classes(data: TrainingData, y_test: Array) -> list[int]:
+    """How many rows of each class there are, in training, validation and test set together."""
+    used = np.concatenate([data.y[data.train_rows], data.y[data.val_rows], y_test])
+    counts: list[int] = np.bincount(used, minlength=data.n_classes).tolist()
+    return counts
 
 
 def _one_shot_analysis(network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData) -> dict[str, Any]:

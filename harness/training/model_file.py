@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from harness.data.columns import Column
 from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet
 from harness.models.depth_posterior import DepthPosterior
@@ -18,10 +19,20 @@ class HandedOver(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, network: ChosenNet, mean: Tensor, std: Tensor, row_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        network: ChosenNet,
+        mean: Tensor,
+        std: Tensor,
+        row_shape: tuple[int, ...],
+        class_names: tuple[str, ...],
+        columns: tuple[Column, ...],
+    ) -> None:
         super().__init__()
         self.network = network
         self.row_shape = row_shape
+        self.class_names = class_names
+        self.columns = columns  # of a table, whose features the rows are; empty for other data
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
 
@@ -39,6 +50,8 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
         "averages_depths": isinstance(network, DepthMixture),
         "sample_shape": data.sample_shape,
         "n_classes": data.n_classes,
+        "class_names": list(data.class_names),
+        "columns": [column.model_dump_json() for column in data.columns],
         "mean": torch.from_numpy(data.mean.copy()),
         "std": torch.from_numpy(data.std.copy()),
         "weights": {name: tensor.cpu() for name, tensor in network.state_dict().items()},
@@ -55,4 +68,11 @@ def load_model(path: Path) -> HandedOver:
     network = DepthMixture(backbone, DepthPosterior(torch.zeros(d_opt + 1))) if averages else FixedDepthNet(backbone)
     network.load_state_dict(content["weights"])
     channels, *size = content["sample_shape"]
-    return HandedOver(network, content["mean"], content["std"], row_shape=(*size, channels)).eval()
+    return HandedOver(
+        network,
+        content["mean"],
+        content["std"],
+        row_shape=(*size, channels),
+        class_names=tuple(content.get("class_names", map(str, range(content["n_classes"])))),
+        columns=tuple(Column.model_validate_json(column) for column in content.get("columns", ())),
+    ).eval()

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.data import table
+from harness.data.columns import features_of
 from harness.data.on_device import EVAL_BATCH
 from harness.data.splits import Array
 from harness.errors import UserError
@@ -13,7 +15,10 @@ from harness.training.model_file import HandedOver, load_model
 
 
 class Predictor:
-    """Takes rows as they are in the data set, features (N, F) or images (N, H, W, C); normalises them itself."""
+    """Takes rows as they are in the data set: features (N, F), images (N, H, W, C), or of a table a pandas DataFrame.
+
+    Normalises them itself.
+    """
 
     def __init__(self, network: HandedOver) -> None:
         self.network = network  # a torch module that gives class log-probabilities
@@ -24,12 +29,22 @@ class Predictor:
         return cls(load_model(path))
 
     def predict(self, x: Any) -> Array:
-        """The most probable class of every row, as its index."""
+        """The most probable class of every row, as its index in `class_names`."""
         return np.asarray(self.predict_proba(x).argmax(axis=1))
+
+    def predict_names(self, x: Any) -> Array:
+        """The most probable class of every row, as the data set calls it."""
+        return np.array(self.class_names)[self.predict(x)]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in the order of their probabilities."""
+        return self.network.class_names
 
     def predict_proba(self, x: Any) -> Array:
         """The probability of every class, (N, classes)."""
-        rows = np.asarray(x)
+        columns = self.network.columns
+        rows = features_of(columns, table.rows_of(x, columns)) if columns and hasattr(x, "columns") else np.asarray(x)
         expected = self.network.row_shape
         if rows.shape[1:] != expected:
             raise UserError(f"rows must have shape (N, {', '.join(map(str, expected))}); got {rows.shape}")

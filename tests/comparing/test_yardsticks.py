@@ -9,7 +9,7 @@ import pytest
 from harness.comparing import Comparison, compare
 from harness.comparing.render import as_json, as_markdown, summary
 from harness.data import load_pool, load_training_data
-from harness.records import FIXED_DEPTH, TrialConfig, TrialRecord, Unit
+from harness.records import FIXED_DEPTH, ClassMeasures, TrialConfig, TrialRecord, Unit
 from harness.reporting.html import build_report
 from harness.spaces import SearchSpace, load_space
 from harness.training.one_trial import run_one
@@ -168,3 +168,55 @@ def test_small_spaces_have_a_rate_that_falls_and_rows_to_choose_by(name: str) ->
 def test_validation_has_every_class() -> None:
     data = load_training_data(load_space("digits").data, 0, load_pool(load_space("digits").data))
     assert set(data.y[data.val_rows].tolist()) == set(range(10))
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+
+
+def _with_classes(units: Sequence[Unit], rows: Mapping[str, int], recall: float, majority: float) -> list[Unit]:
+    """Units whose classes have these rows; every class has this recall, and so is the balanced accuracy."""
+    per_class = tuple(
+        ClassMeasures(name=name, rows=count, n_test=count // 5, n_predicted=1, recall=recall, precision=None)
+        for name, count in rows.items()
+    )
+    changed = []
+    for unit in units:
+        assert unit.result and unit.result.final.floor
+        guess = unit.result.final.floor.guess.model_copy(update={"accuracy": majority})
+        final = unit.result.final.model_copy(
+            update={
+                "per_class": per_class,
+                "chosen": unit.result.final.chosen.model_copy(update={"balanced_accuracy": recall}),
+                "floor": unit.result.final.floor.model_copy(update={"guess": guess}),
+            }
+        )
+        changed.append(unit.model_copy(update={"result": unit.result.model_copy(update={"final": final})}))
+    return changed
+
+
+def test_classes_are_in_every_view_and_rare_ones_in_the_notes() -> None:
+    units = _with_classes(
+        make_units(("ldn", "grid"), linear_accuracy=0.8), {"cat": 300, "gnu": 19}, 0.625, majority=0.5
+    )
+    comparison = compare(units, "ldn")
+    assert "Fewer than 20 rows, so that single rows decide: class gnu (19)." in comparison.notes
+    assert not any("most frequent class" in note for note in comparison.notes)
+    for text in (as_markdown(comparison), build_report(units, comparison)):
+        assert "Recall of each class" in text and "0.625" in text and "balanced accuracy" in text
+    read = json.loads(as_json(comparison))
+    assert read["classes"][1] == {"name": "gnu", "rows": 19, "recall": {"ldn": 0.625, "grid": 0.625}}
+    assert read["search"]["rows"][0]["values"]["test_balanced_accuracy"]["mean"] == 0.625
+
+
+def test_an_accuracy_that_the_most_frequent_class_reaches_is_a_note() -> None:
+    units = _with_classes(
+        make_units(("ldn", "grid"), linear_accuracy=0.8), {"cat": 300, "gnu": 20}, 0.5, majority=0.999
+    )
+    notes = compare(units, "ldn").notes
+    assert sum("the most frequent class alone would reach its accuracy, 0.9" in note for note in notes) == 2
+    assert not any("Fewer than" in note for note in notes)
+
+
+def test_results_without_classes_are_compared_without_them() -> None:
+    comparison = compare(make_units(("ldn", "grid")), "ldn")
+    assert comparison.classes == () and "balanced" not in as_markdown(comparison)

@@ -111,6 +111,13 @@ def test_a_relative_path_is_also_looked_for_in_the_data_folder(tmp_path: Path) -
     assert len(arrays.load_pool(ArraysData(kind="arrays", path="own.npz"), tmp_path).y) == 24
 
 
+def test_objects_that_are_text_are_text(tmp_path: Path) -> None:
+    """pandas has words as objects; nothing else that a pickle may hold is read."""
+    words = np.array([("owl", "cat", "dog")[label] for label in Y], dtype=object)
+    pool = arrays.load_pool(save(tmp_path, x_train=FEATURES, y_train=words), None)
+    assert pool.class_names == ("cat", "dog", "owl") and set(pool.y.tolist()) == {0, 1, 2}
+
+
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
@@ -127,8 +134,9 @@ def test_a_relative_path_is_also_looked_for_in_the_data_folder(tmp_path: Path) -
         ({"x_train": FEATURES.astype(complex), "y_train": Y}, "x_train must hold numbers; got complex128"),
         ({"x_train": FEATURES, "y_train": Y[:-1]}, r"must have the same length; got \(30,\) and \(29,\)"),
         ({"x_train": FEATURES, "y_train": np.eye(3)[Y].astype(int)}, r"one label per sample.*got shape \(30, 3\)"),
-        ({"x_train": FEATURES, "y_train": Y / 2}, "y_train must hold integers or strings.*got float64"),
-        ({"x_train": FEATURES, "y_train": Y.astype(object)}, "y_train must hold integers or strings.*got object"),
+        ({"x_train": FEATURES, "y_train": Y / 2}, "y_train holds real numbers, float64, and this harness compares cla"),
+        ({"x_train": FEATURES, "y_train": Y.astype(object)}, "y_train must hold integers or strings; it holds objects"),
+        ({"x_train": FEATURES, "y_train": np.array([Path()] * N)}, "y_train must hold .*objects: pathlib.* is no text"),
         (
             {"x_train": FEATURES, "y_train": Y, "x_test": FEATURES[:, :2], "y_test": Y},
             r"x_test must have samples of the same shape as x_train, \(4,\); got \(2,\)",
@@ -166,7 +174,7 @@ def test_bad_contents(contents: dict[str, np.ndarray], message: str, tmp_path: P
 
 
 def test_all_faults_of_names_and_shapes_come_together(tmp_path: Path) -> None:
-    refused(save(tmp_path, x_train=FEATURES, y_train=Y / 2, x_test=FEATURES), "y_train must hold.*; y_test is missing")
+    refused(save(tmp_path, x_train=FEATURES, y_train=Y / 2, x_test=FEATURES), "y_train holds real.*; y_test is missing")
 
 
 def test_missing_and_broken_files(tmp_path: Path) -> None:

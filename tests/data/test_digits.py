@@ -1,13 +1,13 @@
 import numpy as np
 
-from harness.data import load_pool, load_test
+from harness.data import load_pool, load_test, load_training_data
 from harness.spaces import DigitsData
 
 
 def test_test_rows_are_a_stratified_fifth_apart_from_the_pool() -> None:
     settings = DigitsData(kind="digits")
     pool = load_pool(settings)
-    test, same = (load_test(settings, seed=seed, n_classes=10) for seed in (0, 5))
+    test, same = (load_test(settings, seed, load_training_data(settings, seed, pool)) for seed in (0, 5))
     assert pool is not None and len(pool.y) + len(test.y) == 1797
     assert np.array_equal(test.x, same.x), "one test set for all seeds"
     total = np.bincount(np.concatenate([pool.y, test.y]))

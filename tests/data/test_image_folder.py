@@ -145,10 +145,43 @@ def test_bad_folders(folder: Path, tmp_path: Path) -> None:
     refused(folder, "at least 3 samples of every class.*the smallest class has 1")
 
 
-def test_folders_of_splits_are_no_classes(tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "test").mkdir()
-    refused(tmp_path, "test, train look like splits")
+def with_parts(folder: Path, *parts: str) -> Path:
+    """The same three classes in each part; every part's images differ from the others' by a number."""
+    root = folder.parent / "parts"
+    for number, part in enumerate(parts):
+        for name in ("cat", "ant", "bee"):
+            (root / part / name).mkdir(parents=True)
+            for i, image in enumerate(pixels(N, 8, 8, 3)):
+                Image.fromarray(image // 2 + np.uint8(60 * number)).save(root / part / name / f"{i}.png")
+    return root
+
+
+def test_train_val_and_test_folders_are_the_parts(folder: Path) -> None:
+    root = with_parts(folder, "train", "validation", "Test")
+    pool, test = image_folder.load_pool(settings(root), None), image_folder.load_test(settings(root), None)
+    assert pool.class_names == ("ant", "bee", "cat") and pool.val_rows is not None
+    assert (len(pool.y), len(pool.val_rows), len(test.y)) == (30, 15, 15)
+    first = (pixels(N, 8, 8, 3) // 2).astype(int)
+    for rows, number in ((pool.x[:15], 0), (pool.x[pool.val_rows], 1), (test.x, 2)):
+        assert {row.tobytes() for row in rows} == {(image + 60 * number).astype(np.uint8).tobytes() for image in first}
+
+
+def test_without_a_test_folder_the_training_images_give_one(folder: Path) -> None:
+    root = with_parts(folder, "train", "val")
+    pool, test = image_folder.load_pool(settings(root), None), image_folder.load_test(settings(root), None)
+    assert (len(pool.y), np.bincount(test.y).tolist()) == (12 + 15, [1, 1, 1])
+
+
+def test_bad_parts(folder: Path) -> None:
+    root = with_parts(folder, "train", "test")
+    (root / "test" / "dog").mkdir()
+    Image.fromarray(pixels(1, 8, 8, 3)[0]).save(root / "test" / "dog" / "0.png")
+    refused(root, "parts/test must hold only classes that .*parts/train has; it also holds dog")
+    (root / "training").mkdir()
+    refused(root, "must have one folder for a part; train and training are two")
+    (root / "training").rmdir()
+    (root / "train").rename(root / "val")
+    refused(root, "must hold train/ beside test, val; it does not")
 
 
 def test_a_folder_larger_than_memory_says_what_it_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

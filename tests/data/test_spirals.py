@@ -36,7 +36,7 @@ def test_noise_has_its_standard_deviation() -> None:
 def test_a_seed_draws_sets_of_its_own() -> None:
     settings = SpiralsData(kind="spirals", n_train=50, n_val=30, n_test=40)
     data = load_training_data(settings, seed=0)
-    test = load_test(settings, seed=0, n_classes=2)
+    test = load_test(settings, 0, data)
     sizes = (len(data.train_rows), len(data.val_rows), len(test.y), len(data.x))
     assert sizes == (50, 30, 40, 80)
     rows = {tuple(row) for row in np.concatenate([data.x, test.x]).tolist()}

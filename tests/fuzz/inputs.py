@@ -129,10 +129,7 @@ WORDS = (
     "training.monitor",
     "training.precision",
 )
-REQUIRED = (
-    *("data", "network", "depth", "posterior", "training", "description", "training.max_epochs", "training.patience"),
-    *("data.kind", "network.kind", "posterior.rule", "depth.max"),
-)
+REQUIRED = ("data", "network", "depth", "data.kind", "network.kind", "depth.max")
 GROUP = ("data", "network", "depth", "posterior", "training", "budget", "margins")
 
 

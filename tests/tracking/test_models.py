@@ -19,6 +19,8 @@ from harness.training.networks import build_network
 from tests.synthetic import make_space, make_units
 from tests.tracking.test_writer import SMALL, assert_complete, runs_of
 
+CLASSES = ("cat", "dog", "owl")
+
 
 def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> DepthMixture:
     """A learnt-depth network pruned to depth 2, its running statistics and q moved away from their start."""
@@ -47,7 +49,7 @@ def test_the_winner_loads_in_a_fresh_process_and_returns_log_probabilities(
     units = make_units(["ldn"], [0], space=SMALL)
     example = torch.randn(4, *shape, generator=generator)
     for _ in range(2):
-        assert sync(units, uri, lambda unit: Winner(network, example)).warning is None
+        assert sync(units, uri, lambda unit: Winner(network, example, CLASSES)).warning is None
     assert_complete(uri, units)
     parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_UNIT_KEY] == "synthetic/ldn/seed-0")
     assert parent.outputs is not None and len(parent.outputs.model_outputs) == 1
@@ -60,6 +62,8 @@ by_torch = mlflow.pytorch.load_model(sys.argv[2])(x)
 by_pyfunc = mlflow.pyfunc.load_model(sys.argv[2]).predict(x.numpy())
 by_run = mlflow.pytorch.load_model(sys.argv[4])(x)
 assert not any(name.startswith("harness") for name in sys.modules)
+info = mlflow.models.get_model_info(sys.argv[2])
+assert info.signature.outputs.input_names() == info.metadata["classes"] == ["cat", "dog", "owl"]
 print(json.dumps([by_torch.tolist(), by_pyfunc.tolist(), by_run.tolist()]))
 """
     x = torch.randn(7, *shape, generator=generator)  # another batch size than the example's

@@ -6,8 +6,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from sklearn.metrics import balanced_accuracy_score, precision_score, recall_score
 
-from harness.training.evaluate import accuracy, brier, class_reliability, ece, log_likelihood, measure, reliability
+from harness.training.evaluate import (
+    accuracy,
+    balanced_accuracy,
+    brier,
+    class_reliability,
+    ece,
+    log_likelihood,
+    measure,
+    per_class,
+    reliability,
+)
 
 
 def _logs(rows: list[list[float]]) -> torch.Tensor:
@@ -135,3 +146,38 @@ def test_class_reliability_counts_every_class_of_every_sample() -> None:
         if inside:
             assert bar.confidence == pytest.approx(np.mean([p for p, _ in inside]))
             assert bar.accuracy == pytest.approx(np.mean([hit for _, hit in inside]))
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 40))
+def test_classes_are_measured_as_scikit_learn_measures_them(seed: int, n_classes: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    log_probs = torch.log_softmax(torch.from_numpy(rng.normal(size=(n, n_classes))), dim=-1)
+    y = torch.from_numpy(rng.integers(0, n_classes, n))
+    predicted = log_probs.argmax(dim=-1)
+    names = [f"c{number}" for number in range(n_classes)]
+    found = per_class(log_probs, y, names, [7] * n_classes)
+    recalls = recall_score(y, predicted, labels=range(n_classes), average=None, zero_division=np.nan)
+    precisions = precision_score(y, predicted, labels=range(n_classes), average=None, zero_division=np.nan)
+    assert [each.name for each in found] == names and {each.rows for each in found} == {7}
+    assert [np.nan if each.recall is None else each.recall for each in found] == pytest.approx(recalls, nan_ok=True)
+    assert [np.nan if each.precision is None else each.precision for each in found] == pytest.approx(
+        precisions, nan_ok=True
+    )
+    assert balanced_accuracy(log_probs, y) == pytest.approx(np.nanmean(recalls))
+    assert measure(log_probs, y).balanced_accuracy == balanced_accuracy(log_probs, y)
+    if len(np.unique(y)) == n_classes:
+        assert balanced_accuracy(log_probs, y) == pytest.approx(balanced_accuracy_score(y, predicted))
+
+
+def test_the_reliability_of_all_classes_is_that_of_each_put_together() -> None:
+    rng = np.random.default_rng(0)
+    log_probs = torch.log_softmax(torch.from_numpy(rng.normal(size=(50, 3))), dim=-1)
+    y = torch.from_numpy(rng.integers(0, 3, 50))
+    together, each = class_reliability(log_probs, y), per_class(log_probs, y, "abc", [1, 1, 1])
+    for number, bar in enumerate(together):
+        assert bar.count == sum(one.reliability[number].count for one in each)
+        right = sum(one.reliability[number].accuracy * one.reliability[number].count for one in each)
+        assert bar.accuracy * bar.count == pytest.approx(right)

@@ -23,7 +23,8 @@ def trained() -> Trained:
 
 
 def _test_rows(trial: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    data, test = spirals(trial), load_test(trial.data, trial.seed, 2)
+    data = spirals(trial)
+    test = load_test(trial.data, trial.seed, data)
     return torch.from_numpy((test.x - data.mean) / data.std), torch.from_numpy(test.y)
 
 

@@ -121,7 +121,7 @@ class AsksForValidation(Good):
 
 class OpensTheTestSet(Good):
     def after_epoch(self, net: OneShotNet, epoch: Epoch, validation: Callable[[], Batch]) -> None:
-        load_test(config().data, 0, 2)
+        load_test(config().data, 0, spirals(config()))
 
 
 def broken(method: OneShotMethod, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
