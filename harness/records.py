@@ -184,6 +184,8 @@ class Environment(Frozen):
     machine: str  # processor model
     device: str  # cpu, or the GPU's name
     threads: int
+    tf32: bool = False  # whether float32 products were rounded on CUDA
+    deterministic: bool = False  # whether torch was held to repeatable algorithms; on a CPU they are anyway
 
 
 class TrialRecord(Frozen):

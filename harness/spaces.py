@@ -5,13 +5,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from harness.errors import UserError, brief, brief_repr, nearest
 from harness.text.files import checked_path, read_text
 from harness.text.strict_yaml import DEEPEST, parse_yaml
 
 Rule = Literal["argmax", "threshold", "expected"]
+Precision = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or trials than anybody will ever have
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Trials = Annotated[int, Field(gt=0, le=100_000)]
@@ -263,10 +272,19 @@ class TrainingSettings(Settings):
     """Epochs between two validations."""
     report_every: Positive = 1
     """Epochs between two reports to the search: a multiple of eval_every, never a clock."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the training steps; bfloat16 autocast is for CUDA."""
+    precision: Precision = "float32"
+    """Of the layers in training; bfloat16 and float16 are for CUDA. Probabilities and objectives stay in float32."""
     compile: bool = False
     """Whether networks go through torch.compile."""
+    tf32: bool = False
+    """On CUDA: whether matrix products of float32 numbers may be rounded to 19 bits; faster."""
+    deterministic: bool = False
+    """On CUDA: the same numbers from the same seed, at the price of speed."""
+
+    @model_serializer(mode="wrap")
+    def _as_in_earlier_versions(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Settings that came later leave no trace while they are off: hashes of earlier plans stay what they were."""
+        return {key: value for key, value in dump(self).items() if key not in ("tf32", "deterministic") or value}
 
     @model_validator(mode="after")
     def _report_follows_validation(self) -> Self:
@@ -278,10 +296,10 @@ class TrainingSettings(Settings):
         return self
 
     def check_device(self, on_gpu: bool) -> None:
-        if self.precision == "bfloat16" and not on_gpu:
+        if self.precision != "float32" and not on_gpu:
             raise UserError(
-                "training.precision bfloat16 is for CUDA, and trials would run on the CPU; use float32, or give each "
-                "trial a GPU (`harness run --gpus-per-trial 1`, `harness trial --device cuda`)"
+                f"training.precision {self.precision} is for CUDA, and trials would run on the CPU; use float32, or "
+                "give each trial a GPU (`harness run --gpus-per-trial 1`, `harness trial --device cuda`)"
             )
 
 

@@ -33,7 +33,7 @@ def test_progress_and_record_survive_json(trial: TrialConfig) -> None:
     data = spirals(trial)
     progress = run_trial(trial, data).progress
     assert Progress.model_validate_json(progress.model_dump_json()) == progress
-    record = TrialRecord.of("t0", trial, data.split_hash, progress, environment(choose_device("cpu")))
+    record = TrialRecord.of("t0", trial, data.split_hash, progress, environment(choose_device("cpu"), trial.training))
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
     assert record.config_hash == trial.hash and record.cost == progress.cost
 
@@ -45,7 +45,7 @@ def test_progress_and_record_survive_json(trial: TrialConfig) -> None:
 def test_status_follows_from_the_stop_reason(stop_reason: StopReason | None, status: str) -> None:
     trial = config(max_epochs=1)
     last = run_trial(trial, spirals(trial)).progress.model_copy(update={"stop_reason": stop_reason})
-    record = TrialRecord.of("t0", trial, "hash", last, environment(choose_device("cpu")))
+    record = TrialRecord.of("t0", trial, "hash", last, environment(choose_device("cpu"), trial.training))
     assert (record.status, record.stop_reason) == (status, stop_reason or "scheduler")
 
 

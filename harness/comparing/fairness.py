@@ -58,6 +58,8 @@ _RULES: dict[str, PerUnit] = {
     "share of a device": _of_trials(lambda trial: f"{trial.cost.devices:g}"),
     "CPUs per trial": lambda unit: [f"{unit.result.cpus_per_trial:g}"],
     "GPUs per trial": lambda unit: [f"{unit.result.gpus_per_trial:g}"],
+    "TF32": _of_trials(lambda trial: trial.environment.tf32),
+    "deterministic algorithms": _of_trials(lambda trial: trial.environment.deterministic),
     "threads": _of_trials(lambda trial: trial.environment.threads),
     "machine": _of_trials(lambda trial: trial.environment.machine),
     "harness version": _of_trials(lambda trial: trial.environment.harness),

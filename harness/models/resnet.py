@@ -24,12 +24,22 @@ class Backbone(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.head = head
         self.n_heads = n_heads  # depths the head is applied to: D+1 for a learnt depth, 1 for a fixed one
+        self.autocast: torch.dtype | None = None  # what layers compute in while training; None: in float32
 
     def forward(self, x: Tensor, depths: Sequence[int] | None = None) -> Tensor:
         """log p(y | x, d) at the deepest `n_heads` depths: (K, N, classes). One pass, one call of the head.
 
         `depths`, ascending, asks for fewer of them; blocks after the last one are not run.
+
+        Mixed precision ends here: probabilities, and all that objectives make of them, are in float32. Rounded to
+        bfloat16, the log-likelihoods of neighbouring depths would be one number.
         """
+        lower = self.autocast if self.training else None
+        with torch.autocast(x.device.type, lower or torch.bfloat16, enabled=lower is not None):
+            logits = self._logits(x, depths)
+        return torch.log_softmax(logits.float(), dim=-1)
+
+    def _logits(self, x: Tensor, depths: Sequence[int] | None) -> Tensor:
         first = len(self.blocks) + 1 - self.n_heads
         wanted = range(first, len(self.blocks) + 1) if depths is None else depths
         activation = self.stem(x)
@@ -40,9 +50,9 @@ class Backbone(nn.Module):
             if depth in wanted:
                 features.append(_pool(activation))
         stacked = torch.stack(features)
-        if depths is not None and isinstance(self.head, ConvHead):
-            return torch.log_softmax(self.head(stacked, rows=[depth - first for depth in depths]), dim=-1)
-        return torch.log_softmax(self.head(stacked), dim=-1)
+        rows = {"rows": [depth - first for depth in depths]} if depths and isinstance(self.head, ConvHead) else {}
+        logits: Tensor = self.head(stacked, **rows)
+        return logits
 
     def pruned(self, depth: int) -> "Backbone":
         """Depths 0…`depth` only; the modules are shared with the full network, the later blocks are left out."""
@@ -175,8 +185,9 @@ class StackedBatchNorm(nn.Module):
         flat = x.transpose(0, 1).reshape(n, k * c)
         fresh = self.training and self.mode == "shared"
         # Per depth, `mean` and `var` are views of the buffers, which batch_norm itself moves on in training.
-        mean = x.new_zeros(k * c) if fresh else self.running_mean.expand(k, c).reshape(k * c)
-        var = x.new_ones(k * c) if fresh else self.running_var.expand(k, c).reshape(k * c)
+        mean, var = self.running_mean, self.running_var  # in float32, whatever x is in
+        mean = mean.new_zeros(k * c) if fresh else mean.expand(k, c).reshape(k * c)
+        var = var.new_ones(k * c) if fresh else var.expand(k, c).reshape(k * c)
         momentum = 1.0 if fresh else self.momentum  # 1: what comes back are the batches' own statistics
         out = F.batch_norm(flat, mean, var, self.weight.repeat(k), self.bias.repeat(k), self.training, momentum)
         if fresh:

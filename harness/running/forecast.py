@@ -59,7 +59,7 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Forecast:
     timings = _Timings(device, data_dir)
     with _threads(max(1, min(int(units[0].plan.cpus_per_trial), os.cpu_count() or 1))):
         methods = tuple(_forecast(group, timings) for group in groups.values())
-        timed_on = environment(device)
+        timed_on = environment(device, units[0].plan.space.training)
     on_cpu = device.type == "cpu"
     return Forecast(methods, timed_on.machine if on_cpu else timed_on.device, gpu_missing=on_gpus and on_cpu)
 

@@ -182,7 +182,7 @@ class _Worker:
             split_hash=data.split_hash,
             n_train=data.n_train,
             n_val=len(data.val_rows),
-            environment=environment(self.device),
+            environment=environment(self.device, config.training),
             warning=warning,
         )
         saves = _Saves(self.checkpoints, key)

@@ -5,7 +5,14 @@ import os
 import torch
 
 from harness.errors import UserError
+from harness.spaces import Precision, TrainingSettings
 
+AUTOCAST: dict[Precision, torch.dtype | None] = {
+    "float32": None,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, when CUDA starts; without it sums vary
 LOGICAL_GPUS = "HARNESS_LOGICAL_GPUS"  # tests of GPU scheduling on a machine without one: train on the CPU instead
 
 
@@ -31,3 +38,26 @@ def device_of_trial(gpus: float) -> torch.device:
     if not torch.cuda.is_available():
         raise UserError("Ray gave this trial a GPU, but torch sees none on the node: check the driver and the build")
     return torch.device("cuda")
+
+
+def prepare(device: torch.device, settings: TrainingSettings) -> None:
+    """Switches of the process that a trial's numbers depend on, all of them: a worker's last trial may have set others.
+
+    `deterministic` on CUDA: cuDNN's and cuBLAS's repeatable algorithms, and an error where torch has none.
+    """
+    settings.check_device(device.type == "cuda")
+    if device.type == "cuda":
+        _check_precision(device, settings.precision)
+        os.environ.setdefault(*CUBLAS_WORKSPACE)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = settings.deterministic
+    torch.use_deterministic_algorithms(settings.deterministic)
+
+
+def _check_precision(device: torch.device, precision: Precision) -> None:
+    if precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(
+            f"training.precision bfloat16 needs a GPU that computes in it; {torch.cuda.get_device_name(device)} only "
+            "emulates it, slowly; use float16 or float32"
+        )

@@ -10,9 +10,10 @@ import torch
 
 import harness
 from harness.records import Environment
+from harness.spaces import TrainingSettings
 
 
-def environment(device: torch.device) -> Environment:
+def environment(device: torch.device, settings: TrainingSettings) -> Environment:
     return Environment(
         harness=harness.__version__,
         code=code_version(),
@@ -23,6 +24,8 @@ def environment(device: torch.device) -> Environment:
         machine=_processor(),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         threads=torch.get_num_threads(),
+        tf32=settings.tf32 and device.type == "cuda",
+        deterministic=settings.deterministic,
     )
 
 

@@ -71,7 +71,8 @@ def class_reliability(log_probs: Tensor, y: Tensor, n_bins: int = CLASS_BINS) ->
 
 
 def _binned(confidence: Tensor, right: Tensor, n_bins: int) -> tuple[ReliabilityBin, ...]:
-    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=confidence.device) / n_bins
+    confidence, right = confidence.cpu(), right.cpu()  # a GPU adds a bin's values up in any order
+    edges = torch.arange(n_bins + 1, dtype=torch.float64) / n_bins
     bins = torch.bucketize(confidence, edges[1:-1])  # edges[i-1] < confidence <= edges[i]
     count = torch.bincount(bins, minlength=n_bins)
     weight = count.clamp(min=1)

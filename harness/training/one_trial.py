@@ -78,7 +78,7 @@ def run_one(
         config,
         data.split_hash,
         trained.progress,
-        environment(device),
+        environment(device, config.training),
         curve=tuple(watch.curve),
     )
     if record.status == "failed":

@@ -24,6 +24,7 @@ from harness.seeds import torch_generator
 from harness.training import cost as cost_of
 from harness.training import flat
 from harness.training.cost import PhaseTimer
+from harness.training.devices import AUTOCAST, prepare
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
 
@@ -60,7 +61,7 @@ def run_trial(
     """
     settings = config.training
     device = device or torch.device("cpu")
-    settings.check_device(device.type == "cuda")
+    prepare(device, settings)
     checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
     if timer is None:
         timer = PhaseTimer(device, before=_cost_in(checkpoint) if checkpoint else None)
@@ -127,6 +128,7 @@ class _Trial:
     state: list[Tensor]  # all of the network's tensors, which are views of these few
     optimiser: torch.optim.SGD
     momenta: list[Tensor]  # one buffer for those of all parameters; none where there is no momentum
+    scaler: torch.amp.GradScaler  # of the loss in float16, whose small gradients would be zero; else it does nothing
     best_weights: DepthWeights | None  # over depths: where the best ones are laid out to be read
     order: torch.Generator
     best: _Best
@@ -142,6 +144,7 @@ class _Trial:
         if config.network.kind == "conv":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
+        network.backbone.autocast = AUTOCAST[config.training.precision]
         state = flat.flatten(network)
         if config.training.compile:
             network.backbone.compile()
@@ -156,9 +159,10 @@ class _Trial:
             momenta = [buffer]
             for parameter, momentum in zip(parameters, views, strict=True):
                 optimiser.state[parameter]["momentum_buffer"] = momentum
+        scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         order = torch_generator(config.seed, "order")  # the same for every network of a seed
         best = _Best([buffer.clone() for buffer in state])
-        return cls(config, data.n_train, network, state, optimiser, momenta, best_weights, order, best)
+        return cls(config, data.n_train, network, state, optimiser, momenta, scaler, best_weights, order, best)
 
     def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
@@ -174,10 +178,10 @@ class _Trial:
         for batch in mini_batches(train_rows, settings.batch_size, self.order):
             x, y = rows.take(batch)
             self.optimiser.zero_grad()
-            with torch.autocast(rows.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-                objective = self.network.objective(x, y, n_train)
-            (-objective).backward()
-            self.optimiser.step()
+            objective = self.network.objective(x, y, n_train)
+            self.scaler.scale(-objective).backward()
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
             if one_shot:
                 one_shot.method.after_step(one_shot, validation)
             total += objective.detach() * len(batch)
@@ -327,6 +331,7 @@ class _Trial:
                 "epoch": self.epoch,
                 "network": self.state,
                 "momenta": self.momenta,
+                "scaler": self.scaler.state_dict(),
                 "order": self.order.get_state(),
                 "best_state": best.state,
                 "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
@@ -348,6 +353,7 @@ class _Trial:
         self.epoch = checkpoint["epoch"]
         _copy(self.state, checkpoint["network"])
         _copy(self.momenta, checkpoint["momenta"])
+        self.scaler.load_state_dict(checkpoint["scaler"])
         self.order.set_state(checkpoint["order"].cpu())
         value, epoch, train_objective, val = checkpoint["best"]
         self.best = _Best(checkpoint["best_state"], value, epoch, train_objective, val and Measures(**val))
@@ -429,7 +435,7 @@ def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> d
             f"the checkpoint {path} was made with other settings (config {made_with}, "
             f"this trial has {config.hash}); give the settings it was made with, or start anew"
         )
-    if "momenta" not in checkpoint:
+    if "scaler" not in checkpoint:
         raise UserError(f"the checkpoint {path} was written by an earlier version of the harness; start anew")
     restored: dict[str, Any] = checkpoint
     return restored

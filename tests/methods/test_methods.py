@@ -166,7 +166,7 @@ def test_settings_that_optuna_changed_between_versions_are_written_out(monkeypat
         assert settings["multivariate"] is True and settings["constant_liar"] is True
         assert {"seed", "n_startup_trials"} < set(settings)
     assert set(given[2][1]) == {"seed", "n_startup_trials", "deterministic_objective"}
-    assert environment(torch.device("cpu")).optuna == optuna.__version__
+    assert environment(torch.device("cpu"), small_space().training).optuna == optuna.__version__
 
 
 def test_random_depth_is_one_depth_of_the_space(tmp_path: Path) -> None:

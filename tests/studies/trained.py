@@ -59,7 +59,7 @@ def _saver(store: CheckpointStore, key: str, depth: int) -> Callable[[Progress, 
 
 def _complete(unit: RunningUnit, configs: list[TrialConfig], trained: list[Trained], data: TrainingData) -> None:
     trials = tuple(
-        TrialRecord.of(f"t{config.depth}", config, data.split_hash, each.progress, environment(CPU))
+        TrialRecord.of(f"t{config.depth}", config, data.split_hash, each.progress, environment(CPU, config.training))
         for config, each in zip(configs, trained, strict=True)
     )
     best = max(range(len(trials)), key=lambda index: trials[index].val.log_likelihood)  # type: ignore[union-attr]
