@@ -116,7 +116,7 @@ class Results:
         return trial_frame(self.units)
 
     def verdicts(self) -> "pd.DataFrame":
-        """One row for every baseline and measure: is the reference worse by more than the margin?"""
+        """One row for every pair of methods and measure: is the first worse, and by more than the margin?"""
         from harness.reporting.frames import verdict_frame
 
         return verdict_frame(self.comparison)

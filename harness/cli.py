@@ -103,7 +103,7 @@ tracking_option = click.option(
 )
 reference_option = click.option(
     "--reference",
-    help="The method to compare the others with; by default the first that learns its depth.",
+    help="A method to compare with each other one; by default all are compared with the one that trains every depth.",
 )
 price_option = click.option("--usd-per-hour", type=float, help="Price of a device-hour: adds the cost in dollars.")
 resources_options = with_options(
@@ -154,6 +154,7 @@ ray_options = with_options(
 @click.option("--looks", help="Numbers of seeds after which to look, declared once for good; 5,10,20,40 by default.")
 @click.option("--max-cost", type=float, help="In device-seconds: no trial starts past it, running ones end.")
 @price_option
+@click.option("--full", is_flag=True, help="End with all tables and notes, as `harness compare` shows them.")
 @click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj
 def run(
@@ -164,6 +165,7 @@ def run(
     seeds: str,
     overrides: tuple[str, ...],
     dry_run: bool,
+    full: bool,
     **options: Any,
 ) -> None:
     """Run searches side by side on Ray Tune. Re-run the same command to resume."""
@@ -175,7 +177,7 @@ def run(
     for unit in results.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
     if results.finished:
-        _print_comparison(results, "table", brief=True)
+        _print_comparison(results, "table", full)
         console.print(f"report: {results.report()}", soft_wrap=True)
         if results.tracked:
             api.log_report(results, planned.tracked_to.uri)
@@ -290,11 +292,12 @@ def _print_view(uri: str, experiment: str, folder: Path) -> None:
 @results_option
 def compare(space_name: str, reference: str | None, form: str, usd_per_hour: float | None, out: Path) -> None:
     """Compare the methods' cost and quality. Paired by seed, with intervals and a verdict."""
-    _print_comparison(api.load_results(space_name, out, reference).priced(usd_per_hour), form)
+    _print_comparison(api.load_results(space_name, out, reference).priced(usd_per_hour), form, full=True)
 
 
-def _print_comparison(results: api.Results, form: str, brief: bool = False) -> None:
-    from harness.comparing.render import as_json, as_markdown, details, summary
+def _print_comparison(results: api.Results, form: str, full: bool) -> None:
+    """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
+    from harness.comparing.render import as_json, as_markdown, details, leading_notes, summary, verdict
 
     comparison = results.comparison
     if form == "json":
@@ -302,9 +305,13 @@ def _print_comparison(results: api.Results, form: str, brief: bool = False) -> N
     elif form == "md":
         _say(as_markdown(comparison))
     else:
-        if not brief:
-            console.print(details(comparison))
-        console.print(summary(comparison))
+        if full:
+            console.print(details(comparison), summary(comparison))
+        console.print(verdict(comparison))
+        if not full:
+            console.print(leading_notes(comparison))
+            tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
+            console.print(f"tables: {tables}", soft_wrap=True)
 
 
 @commands.command()

@@ -313,7 +313,10 @@ class Budget(Settings):
 
 
 class Margins(Settings):
-    """How much worse a method may be and still count as good."""
+    """How much worse a method may be and still count as good: what its user would give up to save a search.
+
+    Narrow enough that not every depth passes; a comparison shows them beside the spread between depths.
+    """
 
     accuracy: Annotated[float, Field(gt=0)] = 0.01
     """Of the test accuracy."""

@@ -74,9 +74,11 @@ def test_a_row_for_every_trial(results: api.Results) -> None:
     assert trial_frame(failed).set_index("depth").val_accuracy.isna().sum() == 1
 
 
-def test_a_row_for_every_baseline_and_measure(results: api.Results) -> None:
+def test_a_row_for_every_pair_and_measure(results: api.Results) -> None:
+    assert set(results.verdicts().method) == {"ldn", "asha"} and set(results.verdicts().baseline) == {"grid"}
+    results = results.against("ldn")
     verdicts = results.verdicts()
-    assert list(verdicts.columns) == ["baseline", "measure", "outcome", "difference", "low", "high", "margin"]
+    assert list(verdicts.columns) == ["method", "baseline", "measure", "outcome", "difference", "low", "high", "margin"]
     assert set(verdicts.baseline) == {"grid", "asha"} and len(verdicts) == 6
     first = verdicts[(verdicts.baseline == "grid") & (verdicts.measure == ACCURACY.key)].iloc[0]
     [pair] = [pair for pair in results.comparison.search.pairs if pair.baseline == "grid"]

@@ -57,7 +57,7 @@ def test_every_view_has_its_columns() -> None:
     titles = [quality.title for quality in QUALITIES]
     assert list(quality_table(comparison.search, None).columns[-len(titles) :]) == titles
     judged = [quality.title for quality in QUALITIES if quality.margin]
-    assert [row[1] for row in difference_table(comparison.search, "ldn", comparison.margins).rows] == judged
+    assert [row[1] for row in difference_table(comparison.search, comparison).rows] == judged
     values = json.loads(as_json(comparison))["search"]["rows"][0]["values"]
     assert list(values) == [
         measure.key for measure in COMPARED if measure not in (USD, BALANCED_ACCURACY)

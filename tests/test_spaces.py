@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from harness.errors import UserError
-from harness.spaces import SearchSpace, known_spaces, load_space
+from harness.spaces import SHIPPED, Margins, SearchSpace, known_spaces, load_space
 
 SPACE: dict[str, Any] = {
     "description": "A space of a test.",
@@ -63,6 +63,14 @@ def test_a_space_is_frozen_and_survives_json(mine: str) -> None:
 def test_shipped_spaces_load(name: str) -> None:
     space = load_space(name)
     assert space.name == name and space.description.endswith(".")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+def test_shipped_spaces_state_every_margin_and_why(name: str) -> None:
+    lines = (SHIPPED / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    [place] = [place for place, line in enumerate(lines) if line.startswith("margins: ")]
+    assert yaml.safe_load(lines[place])["margins"].keys() == Margins.model_fields.keys()
+    assert lines[place - 1].startswith("# ")
 
 
 def test_shipped_spaces_hold_what_the_issue_says() -> None:

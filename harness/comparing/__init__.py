@@ -1,4 +1,4 @@
-"""Is the reference cheaper than the searches, and does it cost quality? Reads records only, never a trainer."""
+"""Does one training do the job of a search, and at what cost? Reads records only, never a trainer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
 from harness.comparing.phases import phases_of
-from harness.comparing.sentences import headline, leading_cost, sentence
-from harness.comparing.stages import build_stage, with_verdicts
+from harness.comparing.sentences import headline, leading_cost, margins_phrase, sentence
+from harness.comparing.stages import asked, build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
-from harness.comparing.yardsticks import classes, depth_check, floor, resolution
+from harness.comparing.yardsticks import classes, depth_check, depth_spread, floor, resolution
 from harness.errors import UserError, nearest
 from harness.records import Looks, Unit
 from harness.spaces import Margins
@@ -31,13 +31,15 @@ def compare(
 ) -> Comparison:
     """Takes all units of one space; unfinished ones are named and left out, `problems` of reading become notes.
 
-    Without a reference it is the first method that learns its depth, else the first method.
+    Every method is compared with the one that trains every depth; a named reference with every other one. Without a
+    name the reference is the first method that learns its depth, else the first; curves and costs at equal quality are
+    seen from it.
 
     Raises UserError where nothing can be compared: no finished unit, an unknown reference, mixed settings.
     """
     if not units:
         raise UserError("a comparison needs at least one finished unit; there are none")
-    reference = _default_reference(units) if reference is None else reference
+    named, reference = reference, reference or _default_reference(units)
     _check(units, reference)
     space = units[0].plan.space
     by_method = finished_by_method(units, reference)
@@ -51,37 +53,42 @@ def compare(
     margins = _strictest([unit.plan.space.margins for unit in units])
     refitted = all(unit.result.refit is not None for unit in finished)
 
-    search = build_stage("search", by_method, reference, looks.all)
+    exhaustive = exhaustive_method(by_method)
+    pairs = asked(by_method, named if exhaustive else reference, exhaustive)
+    search = build_stage("search", by_method, pairs, looks.all)
     doubts = contamination(by_method, search.pairs)
     cost = leading_cost(doubts)
-    search = with_verdicts(search, reference, cost, margins, looks.all)
-    refit = build_stage("search + refit", by_method, reference, looks.all) if refitted else None
+    search = with_verdicts(search, cost, margins, looks.all)
+    refit = build_stage("search + refit", by_method, pairs, looks.all) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]
     equal = [equal_quality(ours, theirs, margins.log_likelihood) for theirs in baselines]
-    exhaustive = exhaustive_method(by_method)
     all_depths = by_method[exhaustive] if exhaustive else []
     checks = [depth_check(group, all_depths) for group in by_method.values()]
     depth_checks = tuple(item for item in checks if item is not None)
-    lowest, sharpness = floor(by_method), resolution(by_method, space)
+    lowest, sharpness, spread = floor(by_method), resolution(by_method, space), depth_spread(all_depths)
+    one_shots = tuple(method for method, group in by_method.items() if group[0].facts.learns_depth)
     cells = {(unit.method, unit.seed) for unit in finished}
     return Comparison(
         space=space.name,
         reference=reference,
         margins=margins,
+        depth_spread=spread,
         methods=tuple(by_method),
         unfinished_methods=tuple(method for method in known if method not in by_method),
+        one_shots=one_shots,
         exhaustive=exhaustive,
         unordered=tuple(method for method, group in by_method.items() if not group[0].facts.ordered),
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         looks=looks,
         missing=tuple(f"{method} seed {seed}" for method in known for seed in seeds if (method, seed) not in cells),
-        headline=headline(reference, search.pairs, cost, exhaustive),
-        sentences=tuple(sentence(reference, pair, doubts.found) for pair in search.pairs),
+        headline=headline(reference, search, cost, one_shots),
+        sentences=tuple(sentence(pair, doubts.found) for pair in search.pairs),
+        margins_said=margins_phrase(margins, spread, exhaustive),
         search=search,
-        refit=with_verdicts(refit, reference, cost, margins, looks.all) if refit else None,
+        refit=with_verdicts(refit, cost, margins, looks.all) if refit else None,
         equal_quality=tuple(item for item in equal if item is not None),
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
@@ -91,7 +98,7 @@ def compare(
         resolution=sharpness,
         contamination=doubts,
         fairness=fairness,
-        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness, looks)),
+        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness, looks, margins, spread)),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 

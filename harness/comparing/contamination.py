@@ -52,5 +52,7 @@ def _disagreeing_ratios(pairs: Sequence[Pair]) -> list[str]:
             continue
         seconds, tflop = pair.cost_ratios[DEVICE_SECONDS.key].mean, pair.cost_ratios[TFLOP.key].mean
         if max(seconds / tflop, tflop / seconds) > RATIO_TOLERANCE:
-            signs.append(f"{pair.baseline}'s cost ratio is {seconds:.2g}× in device time and {tflop:.2g}× in TFLOP")
+            signs.append(
+                f"{pair.baseline} costs {seconds:.2g}× {pair.method}'s device time, and {tflop:.2g}× its TFLOP"
+            )
     return signs

@@ -1,13 +1,16 @@
 """What a reader must know before believing the table: one sentence each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.numbers import plain
 from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
+from harness.measures import judged
 from harness.records import Looks, Unit
+from harness.spaces import Margins
 
 FEW_ROWS = 20  # of a class
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
@@ -20,9 +23,11 @@ def notes(
     floor: Floor | None,
     resolution: Resolution | None,
     looks: Looks,
+    margins: Margins,
+    spread: Mapping[str, float],
 ) -> tuple[str, ...]:
-    found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_looks(looks)]
-    found += [*_on_replays(by_method), *_on_contamination(contamination)]
+    found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_margins(margins, spread)]
+    found += [*_on_looks(looks), *_on_contamination(contamination), *_on_replays(by_method)]
     for method, group in by_method.items():
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
@@ -58,6 +63,17 @@ def _on_classes(by_method: ByMethod) -> Iterator[str]:
         named = ", ".join(f"{row.name} ({row.rows})" for row in rare[:5])
         more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
         yield f"Fewer than {FEW_ROWS} rows, so that single rows decide: class {named}{more}."
+
+
+def _on_margins(margins: Margins, spread: Mapping[str, float]) -> Iterator[str]:
+    """Of a margin that any depth would keep to: "as good" would say nothing."""
+    for quality, margin in judged(margins).items():
+        if quality.key in spread and margin >= spread[quality.key]:
+            yield (
+                f"The margin of {quality.title}, {margin:g}, is not smaller than what lies between the best and the "
+                f"worst depth, {plain(spread[quality.key], 2)}: any depth would pass as good. Set "
+                f"margins.{quality.margin}."
+            )
 
 
 def _on_looks(looks: Looks) -> Iterator[str]:

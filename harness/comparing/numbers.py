@@ -28,6 +28,18 @@ def mean_and_spread(interval: Interval) -> str:
     return f"{_fixed(interval.mean, decimals)} ± {_fixed(half, decimals)}"
 
 
+def signed_and_spread(interval: Interval) -> str:
+    """`−0.0064 ± 0.0044`, of a difference."""
+    text = mean_and_spread(interval)
+    return f"+{text}" if interval.mean > 0 else text
+
+
+def inverse(interval: Interval) -> Interval:
+    """Of a ratio, seen from the other side."""
+    low, high = (None if end is None else 1 / end for end in (interval.high, interval.low))
+    return Interval(mean=1 / interval.mean, low=low, high=high, n=interval.n)
+
+
 def signed(interval: Interval) -> str:
     """`+0.0031 (−0.0008 to +0.0070)`, of a difference."""
     if interval.low is None or interval.high is None:

@@ -1,6 +1,6 @@
 """A comparison for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -9,20 +9,102 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.comparing.tables import TEXT_COLUMNS, TableView, detail_tables, summary_tables
-from harness.comparing.values import Comparison
+from harness.comparing.numbers import inverse, ratio_with_ends, signed_and_spread
+from harness.comparing.sentences import COST_WORDS, leading_cost
+from harness.comparing.tables import (
+    TEXT_COLUMNS,
+    TableView,
+    confidence,
+    detail_tables,
+    family,
+    outcome_of,
+    summary_tables,
+)
+from harness.comparing.values import Comparison, Pair
+from harness.measures import Measure, judged
 from harness.text.shown import markdown_text
 
 _OUTCOME_STYLES = {
-    **dict.fromkeys(("better", "as good", "identical"), "green"),
-    **dict.fromkeys(("worse", "worse beyond the margin"), "red"),
+    **dict.fromkeys(("better", "as good", "identical", "cheaper"), "green"),
+    **dict.fromkeys(("worse", "worse beyond the margin", "dearer"), "red"),
     **dict.fromkeys(("slightly worse", "undecided", "withheld"), "yellow"),
 }
+NOTES = 3  # that a run ends with
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
 
+def verdict(comparison: Comparison) -> RenderableType:
+    """The answer on one screen: the headline, and a word and a number for every question that was asked."""
+    stage = comparison.search
+    ours = [pair for pair in stage.pairs if stage.name_of(pair) in comparison.one_shots]
+    groups = {"one-shot": ours, "search": [pair for pair in stage.pairs if pair not in ours]}
+    tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
+    footer = Text(f"\n{' '.join(_how_to_read(comparison))}", style="dim")
+    who = f"every method against {stage.against}" if stage.against else f"{comparison.reference} against every method"
+    title = f"Verdict · {comparison.space} · {_seeds(len(comparison.seeds))}" + (f" · {who}" if stage.pairs else "")
+    return Panel(
+        Group(Text(comparison.headline, style="bold"), *tables, footer),
+        title=Text(title),
+        title_align="left",
+        box=box.ROUNDED,
+    )
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def _how_to_read(comparison: Comparison) -> Iterator[str]:
+    pairs = comparison.search.pairs
+    if pairs:
+        level = confidence(comparison.search)
+        yield f"Under each word: the ratio of costs, or the difference, with its {level} interval."
+    verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
+    if verdicts:
+        yield family(comparison.search)
+    needed = sorted(verdict.seeds_needed for verdict in verdicts if verdict.seeds_needed)
+    if needed:
+        span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
+        yield f"What is undecided needs roughly {span} seeds in all."
+    yield comparison.margins_said
+
+
+def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> RenderableType:
+    """A line of words and a line of numbers for each pair; all of a comparison's have the same widths."""
+    cost, measures = leading_cost(comparison.contamination), list(judged(comparison.margins))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
+    table.add_column(title, no_wrap=True, width=min(24, max(map(len, comparison.methods))))
+    table.add_column(COST_WORDS[cost.key], width=18)
+    for measure in measures:
+        table.add_column(measure.title, ratio=1)
+    for pair in pairs:
+        name = comparison.search.name_of(pair)
+        found = pair.cost_ratios.get(cost.key)
+        share = ratio_with_ends(inverse(found)) if found else "not recorded"
+        table.add_row(
+            Text(name, style=comparison.colours.get(name, "")),
+            _word_and_number(pair, cost, share),
+            *(_word_and_number(pair, each, signed_and_spread(pair.differences[each.key])) for each in measures),
+        )
+    return Group(Text(""), table)
+
+
+def _word_and_number(pair: Pair, measure: Measure, number: str) -> Text:
+    word = outcome_of(pair, measure)
+    return Text.assemble((word, _OUTCOME_STYLES.get(word, "")), "\n", number)
+
+
+def leading_notes(comparison: Comparison) -> RenderableType:
+    """What a reader must know first; the rest comes with the tables."""
+    notes = [_missing(comparison)] if comparison.missing else []
+    notes += [f"not equal between methods: {item.rule}: {item.detail}" for item in comparison.fairness]
+    notes += comparison.notes
+    more = len(notes) - NOTES
+    return _bullets([*notes[:NOTES], *([f"more notes, with the tables: {more}"] if more > 0 else [])])
+
+
 def summary(comparison: Comparison) -> RenderableType:
-    """The tables a person looks for, what limits them, and the verdict last, where a terminal shows it."""
+    """The tables a person looks for, and what limits them."""
     parts: list[RenderableType] = [rich_table(view, comparison.colours) for view in summary_tables(comparison)]
     if comparison.resolution and comparison.resolution.enough:  # else it is among the notes
         parts.append(_lines("Resolution", [comparison.resolution.sentence]))
@@ -32,8 +114,6 @@ def summary(comparison: Comparison) -> RenderableType:
         listed = [f"{item.rule}: {item.detail}" for item in comparison.fairness]
         parts.append(_lines("Not equal between methods; the verdicts it touches are withheld", listed))
     parts.append(_lines("Notes", comparison.notes))
-    verdict = Group(Text(comparison.headline, style="bold"), _bullets(comparison.sentences))
-    parts.append(Panel(verdict, title=f"Verdict · {comparison.space}", title_align="left", box=box.ROUNDED))
     return Group(*parts)
 
 

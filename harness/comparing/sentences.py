@@ -1,10 +1,11 @@
-"""The answer in words: one plain sentence per baseline, and a headline over all of them."""
+"""The answer in words: one plain sentence per pair, and a headline over all of them."""
 
 from collections.abc import Mapping, Sequence
 
-from harness.comparing.numbers import gain, listed, loss, ratio, ratio_with_ends, signed
-from harness.comparing.values import Contamination, Pair
-from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure
+from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
+from harness.comparing.values import Contamination, Pair, Stage
+from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
+from harness.spaces import Margins
 from harness.statistics import MOST_SEEDS, Interval, Verdict
 
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
@@ -15,62 +16,103 @@ def leading_cost(doubts: Contamination) -> Measure:
     return TFLOP if doubts.found else DEVICE_SECONDS
 
 
-def headline(reference: str, pairs: Sequence[Pair], cost: Measure, exhaustive: str | None) -> str:
-    """What a person wants to know: "ldn does grid's job at 0.22 of its cost; it is cheaper than 3 of 4 baselines." """
-    judged = [pair for pair in pairs if not pair.withheld]
-    if not judged:
+def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[str]) -> str:
+    """What a person wants to know: "exits does grid's job at 0.12 of its cost; ldn at 0.22, slightly worse in ECE." """
+    told = [pair for pair in stage.pairs if not pair.withheld]
+    if not told:
         return f"No verdict on {reference}: " + (
             "every comparison lacks a second seed or differs in more than the method."
-            if pairs
+            if stage.pairs
             else "there is no other method on the same seeds."
         )
-    first = next((pair for pair in judged if pair.baseline == exhaustive), judged[0])
-    parts = [f"{reference} {_against(first, cost)}"]
-    costs = [pair.verdicts[cost.key].outcome for pair in judged if cost.key in pair.verdicts]
-    if len(judged) > 1 and costs:
-        parts.append(f"it is cheaper than {costs.count('cheaper')} of {_baselines(len(judged))}")
-        if dearer := costs.count("dearer"):
-            parts[-1] += f" and dearer than {dearer}"
-    verdicts = [verdict for pair in judged for key, verdict in pair.verdicts.items() if key != cost.key]
-    decided = sum(verdict.is_decided for verdict in verdicts)
-    if decided < len(verdicts):
-        parts.append(f"{decided} of {len(verdicts)} verdicts on quality are decided")
-    withheld = len(pairs) - len(judged)
-    return "; ".join(parts) + (f"; no verdict against {withheld} more." if withheld else ".")
+    if stage.against is None:
+        parts = [_against_many(told, cost)]
+    else:
+        groups = [[pair for pair in told if (pair.method in one_shots) == learns] for learns in (True, False)]
+        parts = [_jobs(group, cost) for group in groups if group]
+        parts[1:] = [f"Of the searches, {jobs}" for jobs in parts[1:]]
+    verdicts = [verdict for pair in told for verdict in pair.verdicts.values()]
+    decided, withheld = sum(verdict.is_decided for verdict in verdicts), len(stage.pairs) - len(told)
+    parts.append(f"{decided} of {len(verdicts)} verdicts are decided" + (f"; {withheld} withheld" if withheld else ""))
+    return ". ".join(parts) + "."
 
 
-def _against(pair: Pair, cost: Measure) -> str:
-    """As in "does grid's job at 0.22 of its cost"; what is lost, and what is open, by name."""
+def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
+    """One method against several: how often it wins on the cost, and where it loses quality."""
+    method, count = pairs[0].method, len(pairs)
+    costs = [pair.verdicts[cost.key].outcome for pair in pairs if cost.key in pair.verdicts]
+    words = [f"{word} than {costs.count(word)} of {count} methods" for word in ("cheaper", "dearer") if word in costs]
+    parts = [f"{method} is {' and '.join(words) or 'neither clearly cheaper nor dearer than any method'}"]
+    for word in _LOST:
+        for quality in QUALITIES:
+            than = [pair.baseline for pair in pairs if quality.title in _titles(pair, word)]
+            parts += [f"{word} in {quality.title} against {listed(than)}"] if than else []
+    return "; ".join(parts)
+
+
+_WITHIN = "slightly worse"  # what the margin allows
+_LOST = ("worse beyond the margin", "worse", _WITHIN)
+_OPEN = ("undecided", "no spread measured")
+
+
+def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
+    """Each method against the same baseline; it does the baseline's job where it loses only what the margin allows."""
+    texts: list[str] = []
+    for pair in sorted(pairs, key=lambda pair: (not _does_the_job(pair), -_ratio(pair, cost))):
+        if texts:
+            who = f"{pair.method} {_at_cost(pair, cost, '')}"
+        elif _does_the_job(pair):
+            who = f"{pair.method} does {pair.baseline}'s job {_at_cost(pair, cost, ' of its cost')}"
+        else:
+            whose = f" of {pair.baseline}'s cost"
+            who = f"{pair.method} {_at_cost(pair, cost, whose)}"
+        said = [f"{word} in {listed(titles)}" for word in (*_LOST, *_OPEN) if (titles := _titles(pair, word))]
+        link = ", " if _does_the_job(pair) else " is "
+        texts.append(f"{who}{link}{', '.join(said)}" if said else who)
+    return "; ".join(texts)
+
+
+def _titles(pair: Pair, word: str) -> list[str]:
+    """The qualities of which the verdict says this word."""
     said = {quality.title: pair.verdicts[quality.key].outcome for quality in QUALITIES if quality.key in pair.verdicts}
-    lost = {word: [title for title, outcome in said.items() if outcome == word] for word in _LOST}
-    losses = ", ".join(f"{word} in {listed(titles)}" for word, titles in lost.items() if titles)
-    open_ = [title for title, outcome in said.items() if outcome in ("undecided", "no spread measured")]
-    verb = "compares with" if losses or open_ else "does"
-    job = pair.baseline if losses or open_ else f"{pair.baseline}'s job"
-    text = f"{verb} {job} {_at_cost(pair, cost)}"
-    details = "; ".join(filter(None, (losses, f"undecided in {listed(open_)}" if open_ else "")))
-    return f"{text}: {details}" if details else text
+    return [title for title, outcome in said.items() if outcome == word]
 
 
-_LOST = ("worse beyond the margin", "worse", "slightly worse")
+def _does_the_job(pair: Pair) -> bool:
+    return not any(_titles(pair, word) for word in (*_LOST, *_OPEN) if word != _WITHIN)
 
 
-def _at_cost(pair: Pair, cost: Measure) -> str:
+def _ratio(pair: Pair, cost: Measure) -> float:
+    return pair.cost_ratios[cost.key].mean if cost.key in pair.cost_ratios else 0.0
+
+
+def _at_cost(pair: Pair, cost: Measure, whose: str) -> str:
     found, verdict = pair.cost_ratios.get(cost.key), pair.verdicts.get(cost.key)
     if found is None or verdict is None:
         return "at a cost that was not recorded"
-    share = ratio(1 / found.mean)
-    return f"at {share} of its cost" if verdict.is_decided else f"at about its cost ({share} of it, undecided)"
+    doubt = "" if verdict.is_decided else " (whether that is less is undecided)"
+    return f"at {ratio(1 / found.mean)}{whose}{doubt}"
 
 
-def sentence(reference: str, pair: Pair, contaminated: bool) -> str:
+def margins_phrase(margins: Margins, spread: Mapping[str, float], exhaustive: str | None) -> str:
+    """`Margins: accuracy 0.01, log-likelihood 0.02 nats; grid's best and worst depth differ by 0.37 and 0.62.`"""
+    asked = judged(margins)
+    said = "Margins: " + ", ".join(
+        f"{quality.title} {margin:g} {quality.unit}".strip() for quality, margin in asked.items()
+    )
+    if not spread:
+        return f"{said}."
+    return f"{said}; {exhaustive}'s best and worst depth differ by {listed([plain(spread[q.key], 2) for q in asked])}."
+
+
+def sentence(pair: Pair, contaminated: bool) -> str:
     """As in "ldn needs 6.1× (4.8–7.9) less device time than grid; its accuracy is not worse by …" """
     if pair.unequal:
         rules = ", ".join(dict.fromkeys(item.rule for item in pair.unequal))
-        return f"{reference} against {pair.baseline}: no verdict, because the units are not equal in: {rules}."
+        return f"{pair.method} against {pair.baseline}: no verdict, because the units are not equal in: {rules}."
     leading = (TFLOP, EPOCHS) if contaminated and TFLOP.key in pair.cost_ratios else (DEVICE_SECONDS,)
     ratios = {COST_WORDS[measure.key]: pair.cost_ratios.get(measure.key) for measure in leading}
-    costs = cost_phrase(reference, pair.baseline, {what: found for what, found in ratios.items() if found})
+    costs = cost_phrase(pair.method, pair.baseline, {what: found for what, found in ratios.items() if found})
     if len(pair.seeds) == 1:
         return f"{costs}, on one seed only: no interval and no verdict."
     qualities = [
@@ -81,27 +123,26 @@ def sentence(reference: str, pair: Pair, contaminated: bool) -> str:
     return "; ".join([costs, *qualities]) + "."
 
 
-def cost_phrase(reference: str, baseline: str, ratios: Mapping[str, Interval]) -> str:
-    """`ldn needs 6.1× (4.8–7.9) less device time than grid`; `ratios` are baseline / reference, by what is counted."""
+def cost_phrase(method: str, baseline: str, ratios: Mapping[str, Interval]) -> str:
+    """`ldn needs 6.1× (4.8–7.9) less device time than grid`; `ratios` are baseline / method, by what is counted."""
     clear = {what: found for what, found in ratios.items() if not straddles_one(found)}
     phrases = [
-        f"{reference} and {baseline} do not differ clearly in {what} "
-        f"({baseline} needs {ratio_with_ends(found)} of {reference}'s)"
+        f"{method} and {baseline} do not differ clearly in {what} "
+        f"({baseline} needs {ratio_with_ends(found)} of {method}'s)"
         for what, found in ratios.items()
         if what not in clear
     ]
     if clear:
         amounts = " and ".join(amount(what, found) for what, found in clear.items())
-        phrases.insert(0, f"{reference} needs {amounts} than {baseline}")
-    return " and ".join(phrases) or f"no cost was recorded for {reference} or {baseline}"
+        phrases.insert(0, f"{method} needs {amounts} than {baseline}")
+    return " and ".join(phrases) or f"no cost was recorded for {method} or {baseline}"
 
 
 def as_said(what: str, found: Interval) -> tuple[Interval, str]:
     """A ratio as people say it: always above 1, the direction in words: 6.1, "less device time"."""
     if found.mean >= 1:
         return found, f"{'fewer' if what == 'epochs' else 'less'} {what}"
-    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
-    return Interval(mean=1 / found.mean, low=low, high=high, n=found.n), f"more {what}"
+    return inverse(found), f"more {what}"
 
 
 def amount(what: str, found: Interval) -> str:
@@ -144,7 +185,3 @@ def seeds_needed(verdict: Verdict) -> str:
         return f"more than {MOST_SEEDS} seeds in all"
     rough = verdict.seeds_needed if verdict.seeds_needed < 100 else round(verdict.seeds_needed, -1)
     return f"about {rough} seeds in all"
-
-
-def _baselines(count: int) -> str:
-    return "1 baseline" if count == 1 else f"{count} baselines"

@@ -1,4 +1,4 @@
-"""Rows and pairs of one cost mode: means per method, the reference against every baseline."""
+"""Rows and pairs of one cost mode: means per method, and who is compared with whom."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -28,7 +28,22 @@ OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
 Reader = Callable[[Finished], dict[str, float]]
 
 
-def build_stage(name: StageName, by_method: ByMethod, reference: str, looks: tuple[int, ...]) -> Stage:
+def asked(by_method: ByMethod, reference: str | None, exhaustive: str | None) -> list[tuple[str, str]]:
+    """Who is compared with whom, as (method, baseline); one-shots come first.
+
+    Every method with the one that trains every depth: whether it does that one's job, and at what share of the cost, is
+    what searches and one-shots alike are asked. Where a reference is named, or no method trains every depth, the
+    reference with every other method.
+    """
+    methods = sorted(by_method, key=lambda method: not by_method[method][0].facts.learns_depth)
+    if reference is not None:
+        return [(reference, other) for other in methods if reference in by_method and other != reference]
+    return [(method, exhaustive) for method in methods if exhaustive and method != exhaustive]
+
+
+def build_stage(
+    name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]], looks: tuple[int, ...]
+) -> Stage:
     """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them."""
 
     def read(unit: Finished) -> dict[str, float]:
@@ -37,10 +52,9 @@ def build_stage(name: StageName, by_method: ByMethod, reference: str, looks: tup
         return {key: value for key, value in values.items() if value is not None}
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
-    others = [method for method in by_method if method != reference] if reference in by_method else []
     level = level_of_look(looks)
-    pairs = (_pair(by_method[reference], by_method[other], read, level) for other in others)
-    return Stage(name=name, rows=rows, pairs=tuple(pair for pair in pairs if pair is not None))
+    found = (_pair(by_method[method], by_method[baseline], read, level) for method, baseline in pairs)
+    return Stage(name=name, rows=rows, pairs=tuple(pair for pair in found if pair is not None))
 
 
 def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
@@ -55,31 +69,32 @@ def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
     )
 
 
-def paired(reference: Sequence[Finished], baseline: Sequence[Finished]) -> list[tuple[Finished, Finished]]:
+def paired(method: Sequence[Finished], baseline: Sequence[Finished]) -> list[tuple[Finished, Finished]]:
     """Units of both methods on the same seed, in the order of the seeds."""
     others = {unit.seed: unit for unit in baseline}
-    return [(unit, others[unit.seed]) for unit in reference if unit.seed in others]
+    return [(unit, others[unit.seed]) for unit in method if unit.seed in others]
 
 
-def with_verdicts(stage: Stage, reference: str, cost: Measure, margins: Margins, looks: tuple[int, ...]) -> Stage:
-    """The stage judged: all its verdicts, on the cost and on every quality with a margin, are one family."""
+def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: tuple[int, ...]) -> Stage:
+    """The stage judged. The family of verdicts that hold together (Holm) is: all pairs of the stage that are not
+    withheld × (the cost that leads, and every quality with a margin). Nothing else is claimed of a stage."""
     rows = {row.method: row for row in stage.rows}
-    asked: dict[tuple[str, str], Question] = {}
-    for pair in stage.pairs:
+    questions: dict[tuple[int, str], Question] = {}
+    for place, pair in enumerate(stage.pairs):
         if pair.withheld:
             continue
-        ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (reference, pair.baseline))
+        ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
         if cost.key in pair.cost_ratios:
             ratios = log_ratios(theirs[cost.key], ours[cost.key])
-            asked[pair.baseline, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
+            questions[place, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
         for measure, margin in judged(margins).items():
             sign = 1.0 if measure.better == "higher" else -1.0
             gains = zip(ours[measure.key], theirs[measure.key], strict=True)
-            asked[pair.baseline, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
-    verdicts: dict[str, dict[str, Verdict]] = {pair.baseline: {} for pair in stage.pairs}
-    for (baseline, key), verdict in zip(asked, judge(list(asked.values()), looks), strict=True):
-        verdicts[baseline][key] = verdict
-    pairs = [pair.model_copy(update={"verdicts": verdicts[pair.baseline]}) for pair in stage.pairs]
+            questions[place, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
+    verdicts: list[dict[str, Verdict]] = [{} for _ in stage.pairs]
+    for (place, key), verdict in zip(questions, judge(list(questions.values()), looks), strict=True):
+        verdicts[place][key] = verdict
+    pairs = [pair.model_copy(update={"verdicts": said}) for pair, said in zip(stage.pairs, verdicts, strict=True)]
     return stage.model_copy(update={"pairs": tuple(pairs)})
 
 
@@ -88,8 +103,8 @@ def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
     return {key: [values[place] for place in places] for key, values in row.per_seed.items()}
 
 
-def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Reader, level: float) -> Pair | None:
-    pairs = paired(reference, baseline)
+def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader, level: float) -> Pair | None:
+    pairs = paired(method, baseline)
     if not pairs:
         return None
     ours = [read(unit) for unit, _ in pairs]
@@ -103,6 +118,7 @@ def _pair(reference: Sequence[Finished], baseline: Sequence[Finished], read: Rea
     if len(pairs) == 1:
         withheld.append("one seed: there is no interval, so there is no verdict")
     return Pair(
+        method=method[0].method,
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
         confidence=1 - level,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.comparing.anytime import ORDERS
-from harness.comparing.numbers import listed, mean_and_spread, plain, ratio_with_ends, signed
+from harness.comparing.numbers import inverse, listed, mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
 from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
 from harness.measures import (
@@ -19,7 +19,6 @@ from harness.measures import (
     judged,
 )
 from harness.records import PHASES
-from harness.spaces import Margins
 
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})
@@ -66,21 +65,21 @@ def _known(stage: Stage) -> list[Measure]:
     return [measure for measure in COSTS if all(measure.key in row.values for row in stage.rows)]
 
 
-def ratio_table(stage: Stage, reference: str) -> TableView:
+def ratio_table(stage: Stage) -> TableView:
+    """Of what is compared, against the side that all pairs share: always its own cost below."""
+    shared = stage.against or stage.pairs[0].method
+
+    def cell(pair: Pair, measure: Measure) -> str:
+        found = pair.cost_ratios.get(measure.key)
+        return "–" if found is None else ratio_with_ends(inverse(found) if stage.against else found)
+
     return TableView(
-        title=f"Cost of each search ÷ {reference}'s, {stage.name}",
+        title=f"Cost of each method ÷ {shared}'s, {stage.name}",
         caption=f"Geometric mean of ratios paired by seed, with the {confidence(stage)} t interval; above 1 where "
-        f"{reference} is cheaper.",
-        columns=("baseline", "n", *(measure.title for measure in _known(stage))),
+        f"{shared} is cheaper.",
+        columns=("method", "n", *(measure.title for measure in _known(stage))),
         rows=tuple(
-            (
-                pair.baseline,
-                str(len(pair.seeds)),
-                *(
-                    ratio_with_ends(pair.cost_ratios[measure.key]) if measure.key in pair.cost_ratios else "–"
-                    for measure in _known(stage)
-                ),
-            )
+            (stage.name_of(pair), str(len(pair.seeds)), *(cell(pair, measure) for measure in _known(stage)))
             for pair in stage.pairs
         ),
     )
@@ -89,6 +88,12 @@ def ratio_table(stage: Stage, reference: str) -> TableView:
 def confidence(stage: Stage) -> str:
     """Of the intervals of its pairs: `95 %`, or more where the verdicts are looked at several times."""
     return f"{100 * stage.pairs[0].confidence:.3g} %"
+
+
+def family(stage: Stage) -> str:
+    """What all words of a stage promise together."""
+    count = sum(len(pair.verdicts) for pair in stage.pairs)
+    return f"The {count} verdicts hold together: the chance that any of them is wrong is at most 5 % (Holm)."
 
 
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
@@ -120,11 +125,12 @@ def _titles(measures: Sequence[Measure], better: Better) -> str:
     return listed([f"{measure.title} ({measure.unit})" if measure.unit else measure.title for measure in found])
 
 
-def difference_table(stage: Stage, reference: str, margins: Margins) -> TableView:
-    """One line per baseline and judged measure."""
+def difference_table(stage: Stage, comparison: Comparison) -> TableView:
+    """One line per pair and judged measure."""
+    margins = comparison.margins
     rows = [
         (
-            pair.baseline,
+            stage.name_of(pair),
             measure.title,
             signed(pair.differences[measure.key]),
             f"{margin:g}",
@@ -135,10 +141,11 @@ def difference_table(stage: Stage, reference: str, margins: Margins) -> TableVie
     ]
     lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
     return TableView(
-        title=f"{reference} minus each baseline, {stage.name}",
-        caption=f"Paired by seed, with {confidence(stage)} t intervals. The words hold for all verdicts together: the "
-        "chance that any is wrong is 5 % (Holm)." + (f" {listed(lower)}: negative is good." if lower else ""),
-        columns=("baseline", "measure", "difference", "margin", "verdict"),
+        title=f"{f'Each method − {stage.against}' if stage.against else f'{stage.pairs[0].method} − each method'}, "
+        f"{stage.name}",
+        caption=f"Paired by seed, with {confidence(stage)} t intervals. {family(stage)} {comparison.margins_said}"
+        + (f" {listed(lower)}: negative is good." if lower else ""),
+        columns=("method", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )
 
@@ -309,12 +316,9 @@ def detail_tables(comparison: Comparison) -> list[TableView]:
 
 
 def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
-    reference = comparison.reference
-    if not stage.pairs:
-        return [cost_table(stage, comparison.exhaustive), quality_table(stage, comparison.floor)]
     return [
         cost_table(stage, comparison.exhaustive),
-        ratio_table(stage, reference),
+        *([ratio_table(stage)] if stage.pairs else []),
         quality_table(stage, comparison.floor),
-        difference_table(stage, reference, comparison.margins),
+        *([difference_table(stage, comparison)] if stage.pairs else []),
     ]

@@ -17,13 +17,14 @@ class MethodRow(Frozen):
 
 
 class Pair(Frozen):
-    """The reference against one baseline, on the seeds both have finished."""
+    """A method against a baseline, on the seeds both have finished."""
 
+    method: str  # that is judged
     baseline: str
     seeds: tuple[int, ...]
     confidence: float  # of these intervals: 0.95, or more where the verdicts are looked at several times
-    cost_ratios: dict[str, Interval]  # baseline / reference: above 1 the reference is cheaper
-    differences: dict[str, Interval]  # reference − baseline, in the measure's own direction
+    cost_ratios: dict[str, Interval]  # baseline / method: above 1 the method is cheaper
+    differences: dict[str, Interval]  # method − baseline, in the measure's own direction
     verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
@@ -34,7 +35,17 @@ class Stage(Frozen):
 
     name: Literal["search", "search + refit"]
     rows: tuple[MethodRow, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]  # whatever is claimed of them is one family
+
+    @property
+    def against(self) -> str | None:
+        """The one baseline of all pairs; None where one method is judged against several, or there is no pair."""
+        baselines = {pair.baseline for pair in self.pairs}
+        return baselines.pop() if len(baselines) == 1 else None
+
+    def name_of(self, pair: Pair) -> str:
+        """The side of the pair that tells it from the others."""
+        return pair.baseline if self.against is None else pair.method
 
 
 class Reached(Frozen):
@@ -149,13 +160,15 @@ class ChecklistItem(Frozen):
 
 
 class Comparison(Frozen):
-    """The answer: is the reference cheaper, and does it cost quality?"""
+    """The answer: does one training do the job of a search, and at what cost?"""
 
     space: str
     reference: str
     margins: Margins
+    depth_spread: dict[str, float]  # by measure: how far the best and the worst depth lie apart; empty if not all ran
     methods: tuple[str, ...]  # with at least one finished unit; the reference first
     unfinished_methods: tuple[str, ...]  # with none
+    one_shots: tuple[str, ...]  # those of them that learn their depth
     exhaustive: str | None  # the first method that trains every depth in full
     unordered: tuple[str, ...]  # methods whose order of trials means nothing: their curves are means over orders
     colours: dict[str, str]  # method → #rrggbb
@@ -163,7 +176,8 @@ class Comparison(Frozen):
     looks: Looks  # at how many seeds the verdicts are looked at; each interval of a pair is one of that many
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
     headline: str
-    sentences: tuple[str, ...]  # one per baseline
+    sentences: tuple[str, ...]  # one per pair
+    margins_said: str  # the margins beside the spread between depths, in words
     search: Stage
     refit: Stage | None
     equal_quality: tuple[EqualQuality, ...]

@@ -63,6 +63,21 @@ def _correlation(unit: Finished, all_depths: Finished) -> float | None:
     return rank_correlation([inside[depth] for depth in depths], [alone[depth] for depth in depths])
 
 
+def depth_spread(all_depths: Sequence[Finished]) -> dict[str, float]:
+    """How far the best and the worst depth lie apart on the test set, by measure: largest − smallest mean over seeds.
+
+    `all_depths` as above; empty where no seed has a test curve. A margin wider than this would let any depth pass.
+    """
+    curves = [unit.result.final.per_depth_test for unit in all_depths if unit.result.final.per_depth_test]
+    by_depth: dict[int, list[Measures]] = {}
+    for item in (item for curve in curves for item in curve):
+        by_depth.setdefault(item.depth, []).append(item.measures)
+    if not by_depth:
+        return {}
+    means = {quality.key: [fmean(map(quality.of, found)) for found in by_depth.values()] for quality in QUALITIES}
+    return {key: max(values) - min(values) for key, values in means.items()}
+
+
 # --- the floor ----------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.comparing.numbers import mean_and_spread, plain, ratio_with_ends
+from harness.comparing.numbers import inverse, mean_and_spread, plain, ratio_with_ends
 from harness.comparing.values import Comparison
 from harness.measures import DEVICE_SECONDS
 from harness.records import PHASES
@@ -24,7 +24,14 @@ PHASE_COLOURS = {
 def cost_bars(comparison: Comparison) -> Drawing:
     rows = comparison.search.rows
     phases = {item.method: item for item in comparison.phases}
-    ratios = {pair.baseline: pair.cost_ratios.get(DEVICE_SECONDS.key) for pair in comparison.search.pairs}
+    stage = comparison.search
+    ratios = {
+        stage.name_of(pair): inverse(pair.cost_ratios[DEVICE_SECONDS.key])
+        if stage.against
+        else pair.cost_ratios[DEVICE_SECONDS.key]
+        for pair in stage.pairs
+        if DEVICE_SECONDS.key in pair.cost_ratios
+    }
     refitted = comparison.refit is not None
     ends = [item.total + item.worker_start + (item.refit or 0.0) for item in phases.values()]
     widest = max(*ends, *(cost for row in rows for cost in row.per_seed[DEVICE_SECONDS.key])) or 1.0
@@ -59,7 +66,7 @@ def cost_bars(comparison: Comparison) -> Drawing:
         "What a search costs",
         "Mean over seeds; dots are single seeds. Hatched: starting workers, which methods share; not in the numbers"
         + (", pale: refit" if refitted else "")
-        + f". The factor is each search's cost ÷ {comparison.reference}'s, paired by seed, with its 95 % interval.",
+        + f". The factor is a method's cost ÷ {stage.against or comparison.reference}'s, paired by seed.",
         f"Bars of device-seconds per method: {parts}.",
         0.8 + 0.42 * len(rows),
         paint,

@@ -10,7 +10,7 @@ from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Ou
 from harness.records import Measures, SearchResult, TrialRecord, Unit
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
-VERDICT_COLUMNS = ("baseline", "measure", "outcome", "difference", "low", "high", "margin")
+VERDICT_COLUMNS = ("method", "baseline", "measure", "outcome", "difference", "low", "high", "margin")
 
 
 def unit_frame(units: Sequence[Unit]) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def _trial_row(unit: Unit, trial: TrialRecord) -> dict[str, object]:
 
 
 def verdict_frame(comparison: Comparison) -> pd.DataFrame:
-    """A row for every baseline × measure that has a margin; `difference` is reference − baseline, with its interval."""
+    """A row for every pair × measure that has a margin; `difference` is method − baseline, with its interval."""
     rows = [row for pair in comparison.search.pairs for row in _verdict_rows(comparison, pair)]
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
@@ -73,6 +73,7 @@ def verdict_frame(comparison: Comparison) -> pd.DataFrame:
 def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]:
     return [
         {
+            "method": pair.method,
             "baseline": pair.baseline,
             "measure": quality.key,
             "outcome": outcome_of(pair, quality),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from harness.comparing.finished import finished_by_method
 from harness.comparing.numbers import ratio_with_ends
 from harness.comparing.sentences import COST_WORDS, as_said, straddles_one
-from harness.comparing.tables import detail_tables, summary_tables
+from harness.comparing.tables import detail_tables, family, summary_tables
 from harness.comparing.values import Comparison, Pair
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
 from harness.records import Unit
@@ -60,6 +60,7 @@ def _verdict(comparison: Comparison) -> list[str]:
             for pair, sentence in zip(comparison.search.pairs, comparison.sentences, strict=True)
         ]
         parts += ["<div class=cards>", *cards, "</div>"]
+        parts.append(f"<p class=caption>{html_text(f'{family(comparison.search)} {comparison.margins_said}')}</p>")
     parts.append("<h3>Before you believe it</h3><ul class=notes>")
     parts += [f"<li>{html_text(note)}</li>" for note in comparison.notes]
     return [*parts, "</ul></section>"]
@@ -75,12 +76,13 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     )
     if pair.withheld:
         badges = '<span class="badge open">verdict withheld</span>'
-    colour = comparison.colours[pair.baseline]
+    colour = comparison.colours[comparison.search.name_of(pair)]
+    who = f"{pair.method} against {pair.baseline}"
     return (
         f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
-        f"<h3>against {html_text(pair.baseline)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
+        f"<h3>{html_text(who)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
         f"<p class=badges>{badges}</p><p class=sentence>{html_text(sentence)}</p>"
-        f"<p class=sentence>{html_text(_at_equal_quality(comparison, pair.baseline))}</p></article>"
+        f"<p class=sentence>{html_text(_at_equal_quality(comparison, pair))}</p></article>"
     )
 
 
@@ -95,8 +97,11 @@ def _big_number(found: Interval | None, what: str) -> str:
     return f"<p class=big>{number}</p><p class=what>{html_text(words)} {ends}</p>"
 
 
-def _at_equal_quality(comparison: Comparison, baseline: str) -> str:
+def _at_equal_quality(comparison: Comparison, pair: Pair) -> str:
     """The fair counterweight: what an oracle that stops the search at the right moment would have spent."""
+    if pair.method != comparison.reference:
+        return ""
+    baseline = pair.baseline
     found = next(item for item in comparison.equal_quality if item.baseline == baseline)
     reached = found.baseline_reaches
     if found.speed_up is not None:

@@ -89,19 +89,22 @@ def pareto_front(rows: Sequence[MethodRow], key: str) -> list[str]:
 
 
 def verdict_intervals(comparison: Comparison) -> Drawing | None:
-    """The advantage of the reference with its interval, against the margin; None without a pair."""
+    """The advantage of each judged method with its interval, against the margin; None without a pair."""
     pairs = comparison.search.pairs
     if not pairs:
         return None
     margins = judged(comparison.margins)
+    names = [comparison.search.name_of(pair) for pair in pairs]
+    against = comparison.search.against
+    what = f"every method over {against}" if against else f"{pairs[0].method} over every method"
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(len(margins), 1, squeeze=False)[:, 0]
         for axes, (measure, margin) in zip(panels, margins.items(), strict=True):
-            for place, pair in enumerate(pairs):
+            for place, (pair, name) in enumerate(zip(pairs, names, strict=True)):
                 mean, low, high = _advantage(pair.differences[measure.key], measure)
                 faint = 0.35 if pair.withheld else 1.0
-                colour = comparison.colours[pair.baseline]
+                colour = comparison.colours[name]
                 if low is not None and high is not None:
                     axes.plot([low, high], [place, place], color=colour, lw=2.4, alpha=faint, solid_capstyle="butt")
                 axes.plot(
@@ -114,14 +117,14 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
             axes.axvline(0, color=MUTED, lw=0.8)
             axes.set_xlim(left, right)
             axes.set_ylim(len(pairs) - 0.5, -0.5)
-            axes.set_yticks(range(len(pairs)), [pair.baseline for pair in pairs])
+            axes.set_yticks(range(len(pairs)), names)
             axes.set_title(f"{measure.title}, margin {margin:g}" + (f" {measure.unit}" if measure.unit else ""))
             axes.grid(axis="y", visible=False)
             axes.xaxis.set_major_locator(MaxNLocator(6))
-        panels[-1].set_xlabel(f"← {comparison.reference} is worse  ·  {comparison.reference} is better →")
+        panels[-1].set_xlabel("← worse  ·  better →")
 
     outcomes = "; ".join(
-        f"against {pair.baseline} "
+        f"{pair.method} against {pair.baseline} "
         + (
             ", ".join(f"{m.title} {pair.verdicts[m.key].outcome}" for m in margins if m.key in pair.verdicts)
             or "withheld"
@@ -130,12 +133,11 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     )
     return draw(
         "verdict",
-        f"Does {comparison.reference} cost quality?",
-        f"Mean advantage of {comparison.reference} over each baseline with its {confidence(comparison.search)} t "
-        "interval, paired by seed. "
+        f"What is lost against {against}?" if against else f"What does {pairs[0].method} lose?",
+        f"Mean advantage of {what} with its {confidence(comparison.search)} t interval, paired by seed. "
         "Right of the grey line it is better; between the grey and the dashed line it is worse, by less than the "
         "margin. Pale: withheld.",
-        f"Verdicts of {comparison.reference}: {outcomes}.",
+        f"Verdicts: {outcomes}.",
         0.5 + len(margins) * (0.55 + 0.22 * len(pairs)),
         paint,
     )

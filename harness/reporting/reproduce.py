@@ -11,7 +11,7 @@ from harness.text.shown import html_text
 
 def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
     space = units[0].plan.space
-    commands = "\n".join(commands_of(units, comparison.reference))
+    commands = "\n".join(commands_of(units, None if comparison.search.against else comparison.reference))
     yield f"<pre><code>{html_text(commands)}</code></pre>"
     yield (
         f"<p>The space as it ran, overrides included: save it as <code>{html_text(space.name)}.yaml</code> "
@@ -37,8 +37,9 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
     yield "</tbody></table></div></details>"
 
 
-def commands_of(units: Sequence[Unit], reference: str) -> list[str]:
+def commands_of(units: Sequence[Unit], reference: str | None) -> list[str]:
     """The command lines, quoted for a shell."""
+    named = "" if reference is None else f" --reference {shlex.quote(reference)}"
     rows = {unit.plan.method: unit.plan for unit in units}
     methods = ",".join(method_argument(plan.method_file, plan.options) for plan in rows.values())
     seeds = ",".join(map(str, sorted({unit.plan.seed for unit in units})))
@@ -48,8 +49,8 @@ def commands_of(units: Sequence[Unit], reference: str) -> list[str]:
     replay = f" --replay --workers {max(each or 1 for each in devices)}" if devices else ""
     return [
         f"harness run {space} --methods {shlex.quote(methods)} --seeds {seeds}{refit}{replay}",
-        f"harness compare {space} --reference {shlex.quote(reference)}",
-        f"harness report {space}",
+        f"harness compare {space}{named}",
+        f"harness report {space}{named}",
     ]
 
 

@@ -4,11 +4,11 @@ import io
 import json
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from harness.comparing import compare
-from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed
-from harness.comparing.render import as_json, as_markdown, details, summary
+from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed, signed_and_spread
+from harness.comparing.render import as_json, as_markdown, details, leading_notes, summary, verdict
 from harness.statistics import Interval
 from tests.synthetic import make_units
 
@@ -23,7 +23,7 @@ def shown(renderable: RenderableType, width: int, terminal: bool = False) -> str
 @pytest.mark.parametrize("width", [100, 120])
 def test_nothing_is_cut_off(width: int) -> None:
     comparison = compare(make_units(seeds=range(3), refit=True))
-    text = shown(details(comparison), width) + shown(summary(comparison), width)
+    text = "".join(shown(part(comparison), width) for part in (details, summary, verdict, leading_notes))
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()) <= width
     for method in comparison.methods:
@@ -32,17 +32,49 @@ def test_nothing_is_cut_off(width: int) -> None:
         assert heading in text
 
 
-def test_the_verdict_comes_last_and_plain_text_has_no_escape_codes() -> None:
+SEVEN = ("ldn", "exits", "grid", "random_search", "optuna_tpe", "golden_section", "asha")
+
+
+@pytest.mark.parametrize("reference", [None, "ldn", "asha"])
+def test_a_verdict_on_seven_methods_is_one_screen(reference: str | None) -> None:
+    """With what `harness run` prints below it: four lines."""
+    comparison = compare(make_units(SEVEN, range(5)), reference)
+    text = shown(Group(verdict(comparison), leading_notes(comparison)), 100)
+    assert 24 <= len(text.splitlines()) + 4 <= 40
+    words = " ".join(text.replace("│", " ").split())
+    assert comparison.headline in words and comparison.margins_said in words
+    for pair in comparison.search.pairs:
+        assert f"│ {comparison.search.name_of(pair)} " in text
+        assert all(each.outcome in words for each in pair.verdicts.values())
+
+
+def test_every_word_has_its_number_below_it() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(5)))
+    lines = shown(verdict(comparison), 100).splitlines()
+    [row] = [place for place, line in enumerate(lines) if line.startswith("│ ldn   ")]
+    [pair] = comparison.search.pairs
+    words, numbers = lines[row], lines[row + 1]
+    assert words.split()[:3] == ["│", "ldn", "cheaper"] and "0.21× (0.21–0.22)" in numbers
+    for key in ("test_accuracy", "test_log_likelihood", "test_ece"):
+        number = signed_and_spread(pair.differences[key])
+        assert pair.verdicts[key].outcome == words[numbers.index(number) :].split("  ")[0].rstrip()
+
+
+def test_plain_text_has_no_escape_codes() -> None:
     comparison = compare(make_units(("ldn", "grid"), range(3)))
-    text = shown(summary(comparison), 400)
-    assert comparison.sentences[0] in text.splitlines()[-2]
-    assert "\x1b" not in text
-    assert "\x1b[" in shown(summary(comparison), 120, terminal=True)
+    assert "\x1b" not in shown(verdict(comparison), 400)
+    assert "\x1b[" in shown(verdict(comparison), 120, terminal=True)
+
+
+def test_one_seed_and_one_method_still_have_a_panel() -> None:
+    assert "one seed" in shown(verdict(compare(make_units(("ldn", "grid"), [0]))), 100)
+    assert "there is no other method" in shown(verdict(compare(make_units(("ldn",), [0]))), 100)
 
 
 def test_missing_cells_and_differences_are_shown() -> None:
     units = make_units(("ldn", "grid"), range(3), unfinished=[("grid", 2)], split_hashes={"grid": "x"})
     text = shown(summary(compare(units)), 120)
+    assert "no result yet: grid seed 2" in shown(leading_notes(compare(units)), 120)
     assert "no result yet: grid seed 2" in text
     assert "training and validation split, seed 0: split0 (ldn) / x (grid)" in text
     assert "withheld" in text
@@ -96,6 +128,8 @@ def test_numbers_have_as_many_digits_as_they_deserve() -> None:
     assert mean_and_spread(Interval(mean=17.714, low=17.3, high=18.1, n=3)) == "17.7 ± 0.4"
     assert mean_and_spread(Interval(mean=17.714, low=17.614, high=17.814, n=3)) == "17.71 ± 0.10"
     assert mean_and_spread(Interval(mean=0.98765, low=None, high=None, n=1)) == "0.9877"
+    assert signed_and_spread(Interval(mean=0.015, low=0.009, high=0.021, n=30)) == "+0.015 ± 0.006"
+    assert signed_and_spread(Interval(mean=-0.0064, low=-0.0108, high=-0.0020, n=30)) == "−0.006 ± 0.004"
     assert signed(Interval(mean=-0.046, low=-0.079, high=-0.013, n=3)) == "−0.046 (−0.079 to −0.013)"
     assert ratio_with_ends(Interval(mean=6.1, low=4.8, high=7.9, n=3)) == "6.1× (4.8–7.9)"
     assert ratio_with_ends(Interval(mean=20.1, low=19.8, high=20.4, n=3)) == "20.1× (19.8–20.4)"
