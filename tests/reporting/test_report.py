@@ -23,7 +23,7 @@ FIGURES = {"cost", "phases", "verdict", "quality", "anytime", "weights_ldn", "re
 VOID = {"meta", "link", "br"}
 
 
-def report(units: list[Unit], reference: str = "ldn") -> str:
+def report(units: list[Unit], reference: str | None = None) -> str:
     return build_report(units, compare(units, reference))
 
 
