@@ -50,6 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--max-cost", "nan"], "max_cost must be a number above 0; got nan"),
         (["--cpus-per-trial", "inf"], "cpus_per_trial must be a number above 0; got inf"),
         (["--gpus-per-trial", "nan"], "gpus_per_trial must be a number of at least 0; got nan"),
+        (["--gpus-per-trial", "2"], "gpus_per_trial must be at most 1, since a trial trains on one GPU; got 2.0"),
         (["--workers", "1" * 400], "workers must be at most 1,000,000,000; got 111"),
         (["--seeds", "0-999999999999"], "at most 10,000 seeds"),
         (["--seeds", "99999999999"], "seeds must be at most 4,294,967,295; got 99999999999"),
@@ -125,8 +126,8 @@ def two_small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     ("args", "said"),
     [
         (
-            ["--gpus-per-trial", "2"],
-            "a trial asks for 2 GPU and 1 CPU, no machine ever has that (largest now: 1 GPU, 2 CPU)",
+            ["--gpus-per-trial", "1", "--cpus-per-trial", "3"],
+            "a trial asks for 1 GPU and 3 CPU, no machine ever has that (largest now: 1 GPU, 2 CPU)",
         ),
         (["--cpus-per-trial", "3"], "a trial asks for 3 CPU, no machine ever has that"),
     ],
@@ -134,7 +135,7 @@ def two_small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_than_any_node_has(
     args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], two_small_nodes: None
 ) -> None:
-    claim(tmp_path, "grid", gpus_per_trial=2.0 if "2" in args else 0.0, cpus_per_trial=3.0 if "3" in args else 1.0)
+    claim(tmp_path, "grid", gpus_per_trial=1.0 if "1" in args else 0.0, cpus_per_trial=3.0)
     before = sorted(tmp_path.rglob("*"))
     assert said in refused(capsys, "--out", str(tmp_path), "--methods", "ldn,grid", "--fresh", *args)
     assert sorted(tmp_path.rglob("*")) == before  # nothing moved aside, no plan that would refuse the corrected command

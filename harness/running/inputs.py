@@ -195,6 +195,8 @@ def check_numbers(given: Mapping[str, Any]) -> None:
             rule = f"a whole number, at least {_COUNTS[name]}"
         elif name in _AMOUNTS and not (number and (value > 0 or (value == 0 and _AMOUNTS[name] == "of at least 0"))):
             rule = f"a number {_AMOUNTS[name]}"
+        elif name == "gpus_per_trial" and value > 1:
+            rule = "at most 1, since a trial trains on one GPU"
         elif name in {*_COUNTS, *_AMOUNTS} and value > _MOST:
             rule = f"at most {_MOST:,}"
         else:

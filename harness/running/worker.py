@@ -64,9 +64,13 @@ def run_task(
     import torch
     import torch._dynamo  # optimisers import it when the first one is made
 
-    from harness.training import train  # noqa: F401 - its import is part of the worker's start
-    from harness.training.devices import device_of_trial
+    from harness.training import (
+        devices,
+        train,  # noqa: F401 - its import is part of the worker's start
+    )
 
+    device = devices.device_of_trial(gpus)
+    devices.start(device, gpus)
     # A worker serves trials of many searches, so its start is no cost of the one that happens to come first: it is
     # recorded beside the cost. Before the trial it is processor time (Ray may have started the process long ago).
     global _worker_is_fresh
@@ -77,7 +81,7 @@ def run_task(
         register(name, unpacked_method(name, packed))
     task = received_task(config)
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
-    worker = _Worker(task.config, CheckpointStore(storage), devices_held, device_of_trial(gpus), folder, worker_start)
+    worker = _Worker(task.config, CheckpointStore(storage), devices_held, device, folder, worker_start)
     worker.load_data(pools.get(task.config.data.model_dump_json()))
     match task:
         case TrainTask():

@@ -98,7 +98,8 @@ def _counted_flop(
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Of the device on CUDA; on the CPU of the whole process, which a reused worker shares between its trials."""
+    """On CUDA what the allocator held, its cache included; on the CPU what the whole process did, which a reused worker
+    shares between its trials."""
     if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
+        return int(torch.cuda.max_memory_reserved(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

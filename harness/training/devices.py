@@ -40,6 +40,21 @@ def device_of_trial(gpus: float) -> torch.device:
     return torch.device("cuda")
 
 
+def start(device: torch.device, share: float) -> None:
+    """Brings a GPU up before a trial's clock runs: CUDA's context and libraries belong to the start of its worker.
+
+    Of a GPU that several trials share, each may take its share of the memory; the cache of the trial before is emptied.
+    """
+    if device.type != "cuda":
+        return
+    if share < 1:
+        torch.cuda.set_per_process_memory_fraction(share, device)
+    torch.cuda.empty_cache()
+    ones = torch.ones(1, 1, 8, 8, device=device)
+    torch.nn.functional.conv2d(ones, ones) @ ones.flatten(2)  # loads cuDNN and cuBLAS
+    torch.cuda.synchronize(device)
+
+
 def prepare(device: torch.device, settings: TrainingSettings) -> None:
     """Switches of the process that a trial's numbers depend on, all of them: a worker's last trial may have set others.
 

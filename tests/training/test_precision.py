@@ -15,7 +15,7 @@ from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
 from harness.models.resnet import StackedBatchNorm
-from harness.training.devices import prepare
+from harness.training.devices import prepare, start
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 
@@ -154,3 +154,18 @@ def test_switches_that_are_off_leave_no_trace_in_a_hash() -> None:
     assert "tf32" not in plain.model_dump_json() and "deterministic" not in plain.model_dump_json()
     assert len({config(tf32=a, deterministic=b).hash for a in (False, True) for b in (False, True)}) == 4
     assert config(tf32=False).hash == plain.hash
+
+
+def test_a_gpu_is_brought_up_before_a_trials_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU here: what would be asked of torch is noted, and the tensors are made on the CPU."""
+    asked: list[Any] = []
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda share, device: asked.append(share))
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: asked.append("empty"))
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: asked.append("wait"))
+    ones = torch.ones
+    monkeypatch.setattr("torch.ones", lambda *shape, device: ones(*shape))
+    start(torch.device("cpu"), 1)
+    assert asked == []
+    start(torch.device("cuda"), 0.25)
+    start(torch.device("cuda"), 1)
+    assert asked == [0.25, "empty", "wait", "empty", "wait"]
