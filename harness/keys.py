@@ -1,8 +1,10 @@
 """Names of curves and tags that leave this program, one sentence each; names of measures are in `measures.py`."""
 
-from typing import Final
+from typing import Final, get_args
 
-# --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost) --------------------------
+from harness.spaces import Rule
+
+# --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost or depth) -------------------
 TRAIN_OBJECTIVE: Final = "train/objective"
 VAL_LOG_LIKELIHOOD: Final = "val/log_likelihood"
 VAL_ACCURACY: Final = "val/accuracy"
@@ -13,6 +15,7 @@ ANYTIME_VAL_LOG_LIKELIHOOD: Final = "anytime/val_log_likelihood"
 DEPTH_POSTERIOR: Final = "depth/posterior"
 DEPTH_VAL_LOG_LIKELIHOOD: Final = "depth/val_log_likelihood"
 DEPTH_TEST_LOG_LIKELIHOOD: Final = "depth/test_log_likelihood"
+DEPTH_BY_RULE: Final[dict[str, str]] = {rule: f"d_opt_by_{rule}" for rule in get_args(Rule)}  # one number each
 
 CURVES: Final[dict[str, str]] = {
     TRAIN_OBJECTIVE: "Objective per sample of the epoch's mini-batches: log-likelihood for a fixed depth, the one-shot "
@@ -28,6 +31,7 @@ CURVES: Final[dict[str, str]] = {
     DEPTH_TEST_LOG_LIKELIHOOD: "Test log-likelihood of each depth (step = depth): of stand-alone networks where all "
     "depths were trained, read out of the one network where the depth is learnt. Analysis only: nothing was chosen by "
     "it.",
+    **{key: f"Learnt depth: what the rule {rule} reads from q." for rule, key in DEPTH_BY_RULE.items()},
 }
 
 # --- tags ---------------------------------------------------------------------------------------------------------

@@ -231,6 +231,13 @@ def _of_refit(measure: Quality) -> Measure:
     return Measure(f"refit_{measure.key}", measure.title, says, read, measure.unit, measure.better)
 
 
+POSTERIOR_GAP: Final = Measure(
+    "posterior_gap_nats",
+    "posterior gap",
+    "A posterior over depths: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
+    lambda outcome: outcome.result.final.posterior_gap_nats,
+    unit="nats",
+)
 DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a closer look
     USD,
     BALANCED_ACCURACY,
@@ -248,13 +255,7 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a 
         lambda outcome: outcome.result.driver_seconds,
         unit="seconds",
     ),
-    Measure(
-        "posterior_gap_nats",
-        "posterior gap",
-        "A posterior over depths: how far the ELBO is below its maximum over q for the final weights; 0 is converged.",
-        lambda outcome: outcome.result.final.posterior_gap_nats,
-        unit="nats",
-    ),
+    POSTERIOR_GAP,
     Measure(
         "d_opt_by_validation",
         "d_opt by validation",

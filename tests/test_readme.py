@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mlflow import MlflowClient
 
 from tests.data.tiny_files import write_idx
 from tests.running.results import command
@@ -68,6 +69,13 @@ def test_the_python_lines_are_explained_on_their_page() -> None:
     assert all(f".{name}(" in page for name in used)
 
 
+def test_a_one_shot_network_of_ones_own_is_a_short_file() -> None:
+    (lines,) = [block for block in blocks(README, "python") if "OneShotMethod" in block]
+    assert lines.startswith("# geometric.py\n") and len(lines.splitlines()) <= 40
+    for line in ("harness check geometric.py", "harness run quickstart --methods ldn,geometric.py --seeds 0,1"):
+        assert line in commands(README), "the next test runs it"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("document", LEFT_BEHIND)
 def test_every_harness_command_works(
@@ -86,6 +94,23 @@ def test_every_harness_command_works(
         assert done.returncode == expected, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     for name in LEFT_BEHIND[document]:
         assert (tmp_path / "results" / name).exists()
+    if document == README:
+        _geometric_is_in_every_view(tmp_path / "results")
+
+
+def _geometric_is_in_every_view(results: Path) -> None:
+    """Of the README's one-shot network: its weights over depths in the report, and as a curve in MLflow."""
+    assert "weights_geometric" in (results / "quickstart" / "report.html").read_text(encoding="utf-8")
+    uri = f"sqlite:///{results / 'mlflow.db'}"
+    client = MlflowClient(uri, registry_uri=uri)
+    experiment = client.get_experiment_by_name("quickstart")
+    assert experiment
+    found = client.search_runs([experiment.experiment_id], "tags.kind = 'search' and tags.search = 'geometric'")
+    assert {run.data.tags["seed"] for run in found} == {"0", "1"}
+    for run in found:
+        assert run.data.metrics["posterior_gap_nats"] >= 0
+        q = client.get_metric_history(run.info.run_id, "depth/posterior")
+        assert sum(point.value for point in q) == pytest.approx(1, abs=0.01)
 
 
 def _write_the_readers_files(document: str, folder: Path) -> None:

@@ -189,11 +189,17 @@ def _search_points(unit: Unit, result: SearchResult, at_ms: int) -> list[Point]:
     values = {measure.key: measure.read(outcome) for measure in (*HEADLINE, *DETAILS)}
     chosen = next((trial for trial in unit.trials if trial.trial_id == result.chosen_trial), None)
     q = chosen.posterior.q if chosen and chosen.posterior else ()
+    by_rule = chosen.posterior.d_opt_by_rule if chosen and chosen.posterior else {}
     return [
         *(Point(key, rounded(value), 0, at_ms) for key, value in values.items() if value is not None),
         *(
             Point(keys.ANYTIME_VAL_LOG_LIKELIHOOD, rounded(value), step, at_ms)
             for step, value in thinned(anytime_points(unit, result))
+        ),
+        *(
+            Point(keys.DEPTH_BY_RULE[rule], depth, 0, at_ms)
+            for rule, depth in by_rule.items()
+            if rule in keys.DEPTH_BY_RULE
         ),
         *(Point(keys.DEPTH_POSTERIOR, rounded(value), depth, at_ms) for depth, value in thinned(list(enumerate(q)))),
         *(

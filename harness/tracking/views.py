@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from harness import keys
 from harness.errors import UserError
-from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, TFLOP, TRIALS
+from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, POSTERIOR_GAP, TFLOP, TRIALS
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking.address import exclusive
 
@@ -146,6 +146,7 @@ _CHARTS = [
     _line(_DEPTH, keys.DEPTH_POSTERIOR),
     _line(_DEPTH, keys.DEPTH_VAL_LOG_LIKELIHOOD),
     _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
+    _bar(_DEPTH, POSTERIOR_GAP.key),
 ]
 _SECTIONS = [
     _section(_QUALITY, "Quality against cost", 2),

@@ -132,6 +132,8 @@ def test_the_posterior_is_logged_by_depth() -> None:
     assert unit.result
     per_depth = {each.depth: each.measures.log_likelihood for each in unit.result.final.per_depth_val}
     assert values_of(search_content(unit), keys.DEPTH_VAL_LOG_LIKELIHOOD) == pytest.approx(per_depth, abs=1e-3)
+    for rule, depth in posterior.d_opt_by_rule.items():
+        assert values_of(search_content(unit), f"d_opt_by_{rule}") == {0: depth}
 
 
 def test_the_anytime_curves_of_all_searches_share_their_steps() -> None:
