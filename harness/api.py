@@ -461,7 +461,8 @@ def replay(
 ) -> "Replay":
     """Many searches on the trials that a results folder, or a table, holds: nothing is trained, no Ray is started.
 
-    space: its name, or the path of a table that `harness export` wrote.
+    space: its name, or the path of a table that `harness export` wrote. Where the results folder holds no trials of a
+        space, those that ship with the harness are taken; `recordings` of what is returned says so.
     methods: "all" for every search over fixed depths, or a list as in `run`; one method may stand there several times
         with other options.
     search_seeds: each method searches on each training seed with so many seeds of its own.
@@ -475,7 +476,7 @@ def replay(
     drawn = None if figure is None else checked_path(figure, "the figure")
     if drawn and (drawn.suffix != ".svg" or not drawn.absolute().parent.is_dir()):
         raise UserError(f"the figure must be an .svg file in a folder that exists; got {str(figure)!r}")
-    recorded = _recorded(space, Path(out))
+    recorded, source = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
         loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
@@ -486,7 +487,9 @@ def replay(
         recorded = recorded.with_seeds(wanted)
     total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
     with search_bar(total, progress) as done:
-        replayed = replay_searches(recorded, loaded, search_seeds, numbers, done)
+        replayed = replay_searches(recorded, loaded, search_seeds, numbers, done).model_copy(
+            update={"recordings": source}
+        )
     if drawn:
         from harness.replaying.figure import draw_replay
         from harness.running.store import write_atomically
@@ -497,24 +500,41 @@ def replay(
 
 def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:
     """Writes the recordings of a space into one file that `replay` takes on any machine; returns where it is."""
-    recorded = _recorded(space, Path(out))
+    recorded = _recorded_in(space, Path(out))
     from harness.replaying.tables import write_table
 
     write_table(Path(table), recorded)
     return Path(table)
 
 
-def _recorded(space: Space, out: Path) -> "Recorded":
-    """Of a table, or of the results of a space."""
+def _recorded(space: Space, out: Path) -> "tuple[Recorded, str]":
+    """Of a table; of the results of a space; or else of the table that ships with it. And which of them it was."""
     _import_ray_quietly()
-    from harness.replaying.recorded import recorded_in
-    from harness.replaying.tables import ENDING, read_table
+    from harness.replaying.recorded import NoRecordings
+    from harness.replaying.tables import ENDING, read_table, shipped_tables
 
     if str(space).endswith(ENDING) and not isinstance(space, SearchSpace):
-        return read_table(Path(space))
+        return read_table(Path(space)), str(space)
+    name = name_of(space)
+    try:
+        return _recorded_in(space, out), str(out / name)
+    except NoRecordings:
+        if name not in shipped_tables():
+            raise
+    shipped = read_table(shipped_tables()[name])
+    # With the settings that the space has now, which may be a user's own of this name: then it says what differs.
+    return shipped.model_copy(
+        update={"space": space_of(space)}
+    ), f"the table that ships with the harness, as {out} has none"
+
+
+def _recorded_in(space: Space, out: Path) -> "Recorded":
+    _import_ray_quietly()
+    from harness.replaying.recorded import NoRecordings, recorded_in
+
     name = name_of(space)
     if not methods_in(out / name):
-        raise UserError(_no_results(space, out))
+        raise NoRecordings(_no_results(space, out))
     return recorded_in(out, name)
 
 

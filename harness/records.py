@@ -372,6 +372,7 @@ class MethodFacts(Frozen):
     ordered: bool = True
     exhaustive: bool = False
     at_random: bool = False
+    seeded: bool = True
     most_at_once: Annotated[int, Field(gt=0)] | None = None
     learns_depth: bool = False
     validation: Validation = "chooses"

@@ -95,6 +95,9 @@ class SearchMethod(Frozen, ABC):
     at_random: ClassVar[bool] = False
     """Whether its depths are drawn at random and trained in full: the baseline that no comparison should lack."""
 
+    seeded: ClassVar[bool] = True
+    """Whether its search depends on its seed. If not, one replay stands for all search seeds."""
+
     most_at_once: ClassVar[int | None] = None
     """How many trials it can use at once; None: as many as it plans."""
 

@@ -13,6 +13,7 @@ class Deepest(SearchMethod):
     """One network of the space's largest depth: what is trained when nobody searches. Stops no trial early."""
 
     adaptive: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
     validation: ClassVar[Validation] = "unused"
     colour: ClassVar[str] = "#5A5A5A"
 

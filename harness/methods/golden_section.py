@@ -67,6 +67,7 @@ class GoldenSection(SearchMethod):
     trial early. At most two trials run at once.
     """
 
+    seeded: ClassVar[bool] = False
     most_at_once: ClassVar[int] = 2
     colour: ClassVar[str] = "#8C6D31"
 

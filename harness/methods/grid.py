@@ -13,6 +13,7 @@ class Grid(SearchMethod):
     """Every depth of the space, trained in full by Tune's own generator. Exhaustive; stops no trial early."""
 
     adaptive: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
     exhaustive: ClassVar[bool] = True
     colour: ClassVar[str] = "#0072B2"

@@ -5,10 +5,14 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.methods import RECORDER
-from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
-from harness.running.replay import Recording, recordings_in
+from harness.records import NOT_CARRIED_OVER, Count, Measures, Unit
+from harness.running.replay import Recording, Recordings, recordings_in
 from harness.running.store import UnitFolder, read_units
 from harness.spaces import Frozen, SearchSpace
+
+
+class NoRecordings(UserError):
+    """Nothing was trained that could be replayed."""
 
 
 class OneShotRun(Frozen):
@@ -63,8 +67,8 @@ class Recorded(Frozen):
         last = {depth: each.progress[-1].val for depth, each in depths.items()}
         return {depth: val.log_likelihood if val else float("-inf") for depth, val in last.items()}, "validation"
 
-    def check(self) -> "Recorded":
-        """Itself, if every seed has a curve of every depth that was made with the space's settings."""
+    def by_seed(self) -> dict[int, Recordings]:
+        """The recordings of each seed: of every depth, made with the space's settings, or nothing is replayed."""
         if not self.recordings:
             raise UserError(f"there are no recordings of {self.space.name}: no search over fixed depths has finished")
         for seed in self.seeds:
@@ -75,13 +79,7 @@ class Recorded(Frozen):
                     f"seed {seed} of {self.space.name} has no recording of depth {', '.join(missing)}, and what was "
                     "not trained is not made up; train every depth of it, or leave the seed out with --seeds"
                 )
-            for depth, each in known.items():
-                if each.config_hash != TrialConfig.of(self.space, FIXED_DEPTH, depth, seed).hash:
-                    raise UserError(
-                        f"the recording of depth {depth}, seed {seed}, was made with other settings than "
-                        f"{self.space.name} has: they belong to another schedule, network or data set"
-                    )
-        return self
+        return {seed: Recordings(self.space, seed, self.of_seed(seed).values()) for seed in self.seeds}
 
 
 def recorded_in(out: Path, space: str) -> Recorded:
@@ -90,7 +88,7 @@ def recorded_in(out: Path, space: str) -> Recorded:
     trained = [unit for unit in units if unit.result and not unit.plan.replayed]
     searches = [unit for unit in trained if not unit.plan.facts.learns_depth]
     if not searches:
-        raise UserError(
+        raise NoRecordings(
             f"there are no recordings of {space!r} in {out}: a replay needs a finished search over fixed depths that "
             f"was trained; `harness run {space} --methods {RECORDER}` makes recordings of every depth"
         )

@@ -22,7 +22,8 @@ def tables(replay: Replay) -> Sequence[TableView]:
             caption=f"Mean ± half of the 95 % t interval over {seeds}; of each, a replayed method has "
             f"{replay.search_seeds} search seeds. sd: of device-seconds, between training seeds and between search "
             f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
-            "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost.",
+            "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost. "
+            f"Recordings: {replay.recordings}.",
             columns=(
                 *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "trials"),
                 *("d_opt", "regret"),

@@ -5,17 +5,19 @@ five hundred replays of three recordings are three repeats.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from ray.tune.experiment import Experiment
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
 from harness.records import UnitPlan
 from harness.replaying.recorded import Recorded
-from harness.running.replay import Recording, ReplayedUnit, replayed, unused_experiment
+from harness.running.replay import Recordings, ReplayedUnit, replayed, unused_experiment
 from harness.spaces import Frozen
 from harness.statistics import Interval, mean_interval
 
@@ -73,6 +75,7 @@ class Replay(Frozen):
     search_seeds: int
     devices: tuple[int, ...]
     regret_on: str  # the set that regret is measured on: test, or validation
+    recordings: str = ""  # where they are from
     methods: tuple[MethodReplay, ...]
 
 
@@ -87,7 +90,7 @@ def replay_searches(
     done: Callable[[], None] = lambda: None,
 ) -> Replay:
     """Every method on every training seed with search seeds 0 … n − 1; `done` is called after each search."""
-    recorded.check()
+    recordings = recorded.by_seed()
     for row, method in methods.items():
         if method.learns_depth:
             raise UserError(
@@ -97,15 +100,14 @@ def replay_searches(
     worths = {seed: recorded.worth(seed) for seed in recorded.seeds}
     on_test = all(where == "test" for _, where in worths.values())
     regrets = {seed: _regrets(worth) for seed, (worth, _) in worths.items()}
-    with _replayer(recorded) as search:
+    with tempfile.TemporaryDirectory() as folder:
+        searches = _Searches(recorded, recordings, regrets, search_seeds, done, unused_experiment(folder))
         replays = tuple(
             MethodReplay(
                 method=row,
                 colour=method.facts().colour,
                 trained=False,
-                on=tuple(
-                    _on_devices(row, method, recorded, search, search_seeds, each, regrets, done) for each in devices
-                ),
+                on=tuple(searches.on_devices(row, method, each) for each in devices),
             )
             for row, method in methods.items()
         )
@@ -124,41 +126,59 @@ def _regrets(worth: Mapping[int, float]) -> dict[int, float]:
     return {depth: best - value for depth, value in worth.items()}
 
 
-Search = Callable[[str, SearchMethod, int, int, int, Mapping[int, Recording]], ReplayedUnit]
+@dataclass(frozen=True)
+class _Searches:
+    recorded: Recorded
+    recordings: Mapping[int, Recordings]  # by training seed, as the next
+    regrets: Mapping[int, Mapping[int, float]]  # of each depth
+    search_seeds: int
+    done: Callable[[], None]
+    experiment: Experiment
 
+    def on_devices(self, row: str, method: SearchMethod, devices: int) -> OnDevices:
+        """Nothing is kept of a search but its numbers."""
+        values = np.zeros((len(_NUMBERS), len(self.recordings), self.search_seeds))
+        depths: Counter[int] = Counter()
+        for at, (seed, recordings) in enumerate(self.recordings.items()):
+            plan = self._plan(row, method, seed, devices)
+            for search_seed in range(self.search_seeds):
+                if method.seeded or search_seed == 0:
+                    unit = replayed(plan, method, recordings, self.experiment, search_seed)
+                    numbers, d_opt = self._numbers(unit)
+                values[:, at, search_seed] = numbers
+                depths[d_opt] += 1
+                self.done()
+        spreads: dict[str, Any] = {name: Spread.of(each) for name, each in zip(_NUMBERS, values, strict=True)}
+        return OnDevices(devices=devices, depths=dict(sorted(depths.items())), **spreads)
 
-def _on_devices(
-    row: str,
-    method: SearchMethod,
-    recorded: Recorded,
-    search: Search,
-    search_seeds: int,
-    devices: int,
-    regrets: Mapping[int, Mapping[int, float]],
-    done: Callable[[], None],
-) -> OnDevices:
-    seeds = recorded.seeds
-    values = np.zeros((len(_NUMBERS), len(seeds), search_seeds))
-    depths: dict[int, int] = {}
-    for at, seed in enumerate(seeds):
-        recordings = recorded.of_seed(seed)
-        for search_seed in range(search_seeds):
-            unit = search(row, method, seed, search_seed, devices, recordings)
-            assert unit.choice is not None
-            logs, d_opt = unit.search_logs(), unit.choice.d_opt
-            costs = [log.cost(unit.plan.devices) for log in logs]
-            values[:, at, search_seed] = (
-                sum(cost.device_seconds for cost in costs),
-                sum(cost.tflop for cost in costs),
-                sum(cost.epochs for cost in costs),
-                unit.searched_seconds,
-                len(logs),
-                regrets[seed][d_opt],
-            )
-            depths[d_opt] = depths.get(d_opt, 0) + 1
-            done()
-    numbers: dict[str, Any] = {name: Spread.of(each) for name, each in zip(_NUMBERS, values, strict=True)}
-    return OnDevices(devices=devices, depths=dict(sorted(depths.items())), **numbers)
+    def _plan(self, row: str, method: SearchMethod, seed: int, devices: int) -> UnitPlan:
+        return UnitPlan(
+            space=self.recorded.space,
+            method=row,
+            options={},
+            seed=seed,
+            trials=0,  # as the search's own seed has it
+            cpus_per_trial=self.recorded.cpus_per_trial,
+            gpus_per_trial=self.recorded.gpus_per_trial,
+            concurrency=devices,
+            refit=False,
+            facts=method.facts(),
+            replayed=True,
+        )
+
+    def _numbers(self, unit: ReplayedUnit) -> tuple[tuple[float, ...], int]:
+        """In the order of _NUMBERS, and the depth that was chosen."""
+        assert unit.choice is not None
+        costs, d_opt = [log.cost(unit.plan.devices) for log in unit.search_logs()], unit.choice.d_opt
+        numbers = (
+            sum(cost.device_seconds for cost in costs),
+            sum(cost.tflop for cost in costs),
+            sum(cost.epochs for cost in costs),
+            unit.searched_seconds,
+            len(costs),
+            self.regrets[unit.plan.seed][d_opt],
+        )
+        return numbers, d_opt
 
 
 def _one_shots(
@@ -189,35 +209,3 @@ def _one_shots(
         depths = {depth: chosen.count(depth) for depth in sorted(set(chosen))}
         on = tuple(OnDevices(devices=each, depths=depths, **numbers) for each in devices)
         yield MethodReplay(method=method, colour=runs[0].colour, trained=True, on=on)
-
-
-@contextmanager
-def _replayer(recorded: Recorded) -> Iterator[Search]:
-    """A function that replays one search and leaves nothing behind."""
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = unused_experiment(folder)
-
-        def search(
-            row: str,
-            method: SearchMethod,
-            seed: int,
-            search_seed: int,
-            devices: int,
-            recordings: Mapping[int, Recording],
-        ) -> ReplayedUnit:
-            plan = UnitPlan(
-                space=recorded.space,
-                method=row,
-                options={},
-                seed=seed,
-                trials=0,  # as the search's own seed has it
-                cpus_per_trial=recorded.cpus_per_trial,
-                gpus_per_trial=recorded.gpus_per_trial,
-                concurrency=devices,
-                refit=False,
-                facts=method.facts(),
-                replayed=True,
-            )
-            return replayed(plan, method, recordings.values(), experiment, search_seed)
-
-        yield search

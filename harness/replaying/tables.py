@@ -1,7 +1,8 @@
 """Recordings as one file that travels: `harness export` writes it, `harness replay` reads it on another machine.
 
 A table is gzip over two lines of JSON: a header with the format's version and the SHA-256 of the second line, then
-everything that replays need (`Recorded`), without the names of the machines.
+everything that replays need (`Recorded`): no names of machines, no phases of costs. The reports of a trial stand there
+as columns, and the seeds of a depth side by side: like packs well with like. No number is rounded.
 """
 
 import gzip
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from harness.errors import UserError
 from harness.replaying.recorded import Recorded
 from harness.running.store import write_atomically
+from harness.spaces import SHIPPED
 from harness.text.files import checked_path
 
 ENDING = ".json.gz"
@@ -24,20 +26,24 @@ MOST_BYTES = 10**9  # unpacked
 _NAME = "table"  # the header's key of the version: what a file without it is, we cannot tell
 
 
+def shipped_tables() -> dict[str, Path]:
+    """Space → the table that was made of it and ships with the harness."""
+    return {path.name.removesuffix(ENDING): path for path in sorted((SHIPPED / "tables").glob(f"*{ENDING}"))}
+
+
 def write_table(path: Path, recorded: Recorded) -> None:
     """The same recordings give the same bytes."""
     if not checked_path(path, "a table").name.endswith(ENDING):
         raise UserError(f"a table's name ends in {ENDING}; got {path.name!r}")
-    recorded.check()
-    nameless = recorded.model_copy(
-        update={
-            "recordings": tuple(
-                each.model_copy(update={"facts": each.facts.model_copy(update={"host": ""})})
-                for each in recorded.recordings
-            )
-        }
-    )
-    body = nameless.model_dump_json()
+    recorded.by_seed()  # nothing is missing
+    content = recorded.model_dump(mode="json")
+    content["recordings"].sort(key=lambda each: (each["depth"], each["seed"]))
+    for each in content["recordings"]:
+        each["facts"]["host"] = ""
+        for report in each["progress"]:
+            report["cost"]["phases"] = {}
+        each["progress"] = _columns(each["progress"])
+    body = json.dumps(content, separators=(",", ":"))
     header = json.dumps({_NAME: VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest()})
     try:
         write_atomically(path, gzip.compress(f"{header}\n{body}\n".encode(), mtime=0))
@@ -69,9 +75,30 @@ def read_table(path: Path) -> Recorded:
     if hashlib.sha256(body).hexdigest() != header.get("sha256"):
         raise _damaged(path, "its content is not what was written")
     try:
-        return Recorded.model_validate_json(body)
+        content = json.loads(body)
+        for each in content["recordings"]:
+            each["progress"] = _rows(each["progress"])
+        content["recordings"].sort(key=lambda each: (each["seed"], each["depth"]))
+        return Recorded.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise _damaged(path, f"{error.error_count()} invalid fields") from None
+    except (ValueError, LookupError, TypeError):
+        raise _damaged(path, "it is not built like a table") from None
+
+
+def _columns(rows: list[Any]) -> Any:
+    """Objects with the same keys become one object of lists, all the way down."""
+    first = rows[0] if rows else None
+    if isinstance(first, dict) and first and all(isinstance(row, dict) and row.keys() == first.keys() for row in rows):
+        return {key: _columns([row[key] for row in rows]) for key in first}
+    return rows
+
+
+def _rows(columns: Any) -> list[Any]:
+    if isinstance(columns, dict):
+        lists = [_rows(each) for each in columns.values()]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    return list(columns)
 
 
 def _header(line: bytes) -> dict[str, Any]:

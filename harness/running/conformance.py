@@ -29,6 +29,7 @@ from harness.training.network_rules import NotKept, network_rules
 from harness.training.network_rules import require as _require
 
 SEED = 3
+SEEDS = (3, 4, 5)  # of a search that is said not to depend on it
 PLAN_SECONDS = 1.0
 REPORTS = 12  # of a made-up trial, at most
 STOPS = 6  # moments at which the driver is "killed"
@@ -57,6 +58,8 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
         ("select ignores failed and non-finite trials", lambda: _ignores_unusable(name, method, space)),
         ("select says what is wrong when no trial is left", lambda: _says_none_is_left(name, method, space)),
     ]
+    if not method.seeded:
+        rules.append(("any seed, same configurations", lambda: _any_seed(name, method, space)))
     if isinstance(method, OneShotMethod):
         rules += network_rules(name, method, space)
         if name not in known_methods():
@@ -135,6 +138,21 @@ def _same_configurations(name: str, method: SearchMethod, space: SearchSpace) ->
     return _shown(runs[0])
 
 
+def _any_seed(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    """As `seeded = False` says."""
+    proposed = {}
+    for seed in SEEDS:
+        with _unit(name, method, space, seed) as make:
+            proposed[seed] = _proposals(_run(make()))
+    for seed, depths in proposed.items():
+        first = proposed[SEEDS[0]]
+        _require(
+            depths == first,
+            f"it declares seeded = False, yet seed {SEEDS[0]} proposed {_shown(first)}, seed {seed} {_shown(depths)}",
+        )
+    return f"seeds {', '.join(map(str, SEEDS))}"
+
+
 def _continues(name: str, method: SearchMethod, space: SearchSpace) -> str:
     """Killed at moments spread over the run, in the middle of trials too, then continued from the ledger alone."""
     with _unit(name, method, space) as make:
@@ -179,8 +197,8 @@ def _shown(depths: list[int]) -> str:
 class _unit:  # noqa: N801 - used like a function
     """A results folder for the time of a check, and a function that makes the unit in it: anew, as a new run would."""
 
-    def __init__(self, name: str, method: SearchMethod, space: SearchSpace) -> None:
-        self._name, self._method, self._space = name, method, space
+    def __init__(self, name: str, method: SearchMethod, space: SearchSpace, seed: int = SEED) -> None:
+        self._name, self._method, self._space, self._seed = name, method, space, seed
 
     def __enter__(self) -> Callable[[], RunningUnit]:
         self._folder = tempfile.TemporaryDirectory()
@@ -188,7 +206,7 @@ class _unit:  # noqa: N801 - used like a function
 
     def _make(self) -> RunningUnit:
         options = RunOptions(out=Path(self._folder.name), concurrency=1)
-        unit = make_unit(self._space, self._name, self._method, SEED, options)
+        unit = make_unit(self._space, self._name, self._method, self._seed, options)
         unit.folder.claim(unit.plan, fresh=False)
         return unit
 

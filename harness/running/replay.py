@@ -6,7 +6,6 @@ the same search comes out on every machine.
 """
 
 import contextlib
-import functools
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,14 +18,23 @@ from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, WALL_CLOCK_DEVICES, Cost, Count, Progress, UnitPlan
+from harness.records import (
+    FIXED_DEPTH,
+    NOT_CARRIED_OVER,
+    WALL_CLOCK_DEVICES,
+    Cost,
+    Count,
+    Progress,
+    TrialConfig,
+    UnitPlan,
+)
 from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
-from harness.running.messages import AnyTask, Facts, Report, TrainTask, received_task
+from harness.running.messages import AnyTask, Facts, Report, TrainTask
 from harness.running.search import GO_ON, STOP, plan_of
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
-from harness.spaces import Frozen
+from harness.spaces import Frozen, SearchSpace
 
 # --- the clock ------------------------------------------------------------------------------------------------------
 
@@ -84,7 +92,7 @@ def simulate(
         elif len(running) < together.slots and (started := together.next_trial()):
             turn = together.turn[started.trial_id]
             together.on_start(started.trial_id)
-            running[turn] = started, course_of(received_task(started.config)), now
+            running[turn] = started, course_of(together.task_of(started.trial_id)), now
             schedule(turn)
         elif events:
             now = events[0][0]
@@ -158,13 +166,29 @@ class Recording(Frozen):
             tail_seconds=max(0.0, cost.held_seconds - cost.phases["lost"] - log.progress.cost.held_seconds),
         )
 
-    @functools.cached_property
-    def _reports(self) -> tuple[tuple[float, Report], ...]:
+    def reports(self) -> tuple[tuple[float, Report], ...]:
+        """Each with the seconds since the trial's start."""
         told = ((each.cost.held_seconds, Report(progress=each)) for each in self.progress)
         return (0.0, Report(facts=self.facts)), *told
 
-    def course(self) -> Course:
-        return Course(iter(self._reports), self.tail_seconds)
+
+class Recordings:
+    """Those of one seed, by depth, made with the settings that the space has: checked once, for many replays."""
+
+    def __init__(self, space: SearchSpace, seed: int, recordings: Iterable[Recording]) -> None:
+        self.by_depth = {each.depth: each for each in recordings}
+        self.configs = {depth: TrialConfig.of(space, FIXED_DEPTH, depth, seed) for depth in self.by_depth}
+        for depth, each in self.by_depth.items():
+            if each.config_hash != self.configs[depth].hash:
+                raise UserError(
+                    f"the recording of depth {depth}, seed {seed}, was made with other settings than {space.name} has: "
+                    "it belongs to another schedule, network or data set"
+                )
+        self._reports = {depth: each.reports() for depth, each in self.by_depth.items()}
+        self.began = min((each.started_at for each in self.by_depth.values()), default=0.0)
+
+    def course(self, depth: int) -> Course:
+        return Course(iter(self._reports[depth]), self.by_depth[depth].tail_seconds)
 
 
 def _carried_over(progress: Progress) -> Progress:
@@ -205,7 +229,6 @@ class ReplayedUnit(RunningUnit):
     def __init__(self, *args: Any, recorder: RunningUnit | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
         self._recorder = recorder  # the unit that trains every depth of this seed; None: `replay` is called with them
-        self._recordings: dict[int, Recording] = {}
         self._is_simulated = False
 
     def prepare(self, experiment: Experiment) -> None:
@@ -220,20 +243,22 @@ class ReplayedUnit(RunningUnit):
             if self._recorder.given_up or not self._recorder.folder.is_complete:
                 self.given_up = self._recorder.given_up
                 return None
-            self.replay(recordings_in(self._recorder.folder))
+            self.replay(self._recorded(self._recorder))
         return super().next_trial()
 
-    def replay(self, recordings: Iterable[Recording]) -> None:
+    def _recorded(self, recorder: RunningUnit) -> Recordings:
+        return Recordings(self.plan.space, self.plan.seed, recordings_in(recorder.folder))
+
+    def replay(self, recordings: Recordings) -> None:
         """The whole search, up to its choice."""
-        self._recordings = {each.depth: each for each in recordings}
+        self._recordings = recordings
         assert self.plan.concurrency is not None
         together = SideBySide([self], self.plan.concurrency, 0, None, None, lambda unit: None)
-        began = min((each.started_at for each in self._recordings.values()), default=0.0)
         self._is_simulated = True
         try:
             with self.folder.all_at_once():
                 super().prepare(self._experiment)
-                simulate(together, lambda task: self._recordings[task.config.depth].course(), begin=began)
+                simulate(together, lambda task: recordings.course(task.config.depth), begin=recordings.began)
                 if self.failure:
                     raise UserError(self.failure)  # and the ledger does not appear
         finally:
@@ -247,7 +272,7 @@ class ReplayedUnit(RunningUnit):
 
     def _coresident(self, trial_id: str, now: int) -> int:
         """Of a replayed trial: when it was recorded, for that is what its seconds depend on."""
-        return self._recordings[self.logs[self.live[trial_id]].depth].coresident if self._is_simulated else now
+        return self._recordings.by_depth[self.task_of(trial_id).config.depth].coresident if self._is_simulated else now
 
     @property
     def searched_seconds(self) -> float:
@@ -259,7 +284,7 @@ class ReplayedUnit(RunningUnit):
         """With more trials at once an adaptive method decides otherwise, so it is replayed for each number."""
         if self._recorder is None:
             return {}
-        recordings = list(recordings_in(self._recorder.folder))
+        recordings = self._recorded(self._recorder)
         seconds: dict[int, float] = {}
         for devices in WALL_CLOCK_DEVICES:
             slots = int(devices / self.plan.devices + 1e-9)
@@ -274,25 +299,24 @@ class ReplayedUnit(RunningUnit):
 
     def _train_task(self, name: str, depth: int) -> TrainTask:
         """Its checkpoint is the recording's."""
-        task = super()._train_task(name, depth)
-        known = self._recordings.get(depth)
+        known = self._recordings.by_depth.get(depth)
         if known is None:
             raise UserError(
                 f"method {self.plan.method} proposed depth {depth}, which has no recording on seed {self.plan.seed}; "
-                f"recorded are {', '.join(map(str, sorted(self._recordings))) or 'none'}"
+                f"recorded are {', '.join(map(str, sorted(self._recordings.by_depth))) or 'none'}"
             )
-        if known.config_hash != task.config.hash:
-            raise UserError(
-                f"the recording of depth {depth}, seed {self.plan.seed}, was made with other settings than "
-                f"{self.plan.space.name} has now"
-            )
-        return task.model_copy(update={"unit": known.unit, "trial": known.trial})
+        return TrainTask(
+            unit=known.unit,
+            trial=known.trial,
+            config=self._recordings.configs[depth],
+            may_be_stopped=self.search.may_stop_trials,
+        )
 
 
 def replayed(
     plan: UnitPlan,
     method: SearchMethod,
-    recordings: Iterable[Recording],
+    recordings: Recordings,
     experiment: Experiment,
     search_seed: int | None = None,
 ) -> ReplayedUnit:

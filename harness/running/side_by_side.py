@@ -18,7 +18,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
 from harness.errors import full_place
-from harness.running.messages import Report, received_report
+from harness.running.messages import AnyTask, Report, received_report
 from harness.running.unit import RunningUnit
 
 SILENCE_SECONDS = 60.0  # after which a run says what it waits for
@@ -56,6 +56,9 @@ class SideBySide:
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
+
+    def task_of(self, trial_id: str) -> AnyTask:
+        return self._unit_of[trial_id].task_of(trial_id)
 
     def prepare(self, experiment: Experiment) -> None:
         for unit in self.units:

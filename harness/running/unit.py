@@ -348,6 +348,10 @@ class RunningUnit:
         """The final evaluation is in, the result not yet written."""
         return not self.is_over and self._ended("final") and not self.live
 
+    def task_of(self, trial_id: str) -> AnyTask:
+        """Of a trial that Tune has and that has not ended."""
+        return self.logs[self.live[trial_id]].task
+
     def host_of(self, name: str) -> str:
         """Where a trial runs; empty before it has said so."""
         attempts = self.logs[name].attempts

@@ -107,6 +107,22 @@ def test_regret_is_read_off_the_test_set_where_every_depth_was_evaluated_there(t
     assert numbers(on_test, "grid").regret.mean.mean == pytest.approx(1.5)  # it chose 4 by validation; 1 is best
 
 
+@pytest.mark.parametrize("method", ["grid", "golden_section", "deepest"])
+def test_a_search_without_a_seed_is_replayed_once_and_stands_for_all(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded, loaded = record(tmp_path), parse_methods(method)
+    kind, planned = type(loaded[method]), list[int]()
+    plan = kind.plan
+    monkeypatch.setattr(kind, "plan", lambda *given: (planned.append(given[-1]), plan(*given))[1])
+    once, told = [], list[None]()
+    for seeded in (False, True):
+        monkeypatch.setattr(kind, "seeded", seeded)
+        once.append(replay_searches(recorded, loaded, 3, [1, 2], lambda: told.append(None)))
+    assert planned == [0] * 4 + [0, 1, 2] * 4  # two training seeds on two numbers of devices
+    assert once[0] == once[1] and len(told) == 2 * 12
+
+
 def test_both_parts_of_the_variance_by_hand() -> None:
     spread = Spread.of(np.array([[1.0, 3.0], [5.0, 7.0]]))
     assert spread.mean.mean == 4 and spread.mean.n == 2  # two training seeds, whatever the number of searches

@@ -12,8 +12,13 @@ import pytest
 import harness
 from harness.cli import main
 from harness.errors import UserError
+from harness.methods import parse_methods
+from harness.records import Progress
 from harness.replaying.recorded import Recorded
-from harness.replaying.tables import read_table, write_table
+from harness.replaying.searches import replay_searches
+from harness.replaying.tables import read_table, shipped_tables, write_table
+from harness.spaces import load_space
+from tests.rehearsed import run
 from tests.replaying.test_searches import record
 
 
@@ -36,7 +41,9 @@ def test_a_table_replays_as_the_folder_does(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "two.json.gz").read_bytes()
     asked: dict[str, Any] = {"methods": "asha,optuna_tpe", "search_seeds": 2, "devices": (1, 2)}
     travelled = harness.replay(tmp_path / "one.json.gz", **asked)
-    assert travelled == harness.replay("small", **asked, out=tmp_path / "results")
+    stayed = harness.replay("small", **asked, out=tmp_path / "results")
+    assert travelled.model_copy(update={"recordings": stayed.recordings}) == stayed
+    assert (travelled.recordings, stayed.recordings) == (str(tmp_path / "one.json.gz"), str(tmp_path / "results/small"))
     assert [each.method for each in travelled.methods] == ["ldn", "asha", "optuna_tpe"]
 
 
@@ -46,8 +53,24 @@ def test_a_table_names_no_machine_but_says_what_it_was_made_with(tmp_path: Path,
     assert [each.facts.environment for each in read.recordings] == [
         each.facts.environment for each in recorded.recordings
     ]
-    assert [each.progress for each in read.recordings] == [each.progress for each in recorded.recordings]
+    kept = [[_without_phases(told) for told in each.progress] for each in recorded.recordings]
+    assert [list(each.progress) for each in read.recordings] == kept  # every number of every report, to the bit
     assert read.space == recorded.space
+
+
+def _without_phases(told: Progress) -> Progress:
+    return told.model_copy(update={"cost": told.cost.model_copy(update={"phases": {}})})
+
+
+def test_a_report_without_measures_survives_the_packing(tmp_path: Path, recorded: Recorded) -> None:
+    """As of a trial whose loss failed: its last report is not shaped like the others."""
+    failed = recorded.recordings[0]
+    last = failed.progress[-1].model_copy(update={"stop_reason": "failed", "val": None, "point": None, "error": "nan"})
+    changed = failed.model_copy(update={"progress": (*failed.progress[:-1], last)})
+    odd = recorded.model_copy(update={"recordings": (changed, *recorded.recordings[1:])})
+    assert list(read_table(written(tmp_path, odd)).recordings[0].progress) == [
+        _without_phases(told) for told in changed.progress
+    ]
 
 
 def test_no_changed_byte_goes_unnoticed(tmp_path: Path, recorded: Recorded) -> None:
@@ -80,9 +103,12 @@ def test_a_table_that_is_not_right_is_one_sentence(
     tmp_path: Path, recorded: Recorded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    body = json.loads(recorded.model_dump_json())
+    header_and_body = gzip.decompress(written(tmp_path, recorded).read_bytes()).splitlines()
+    body = json.loads(header_and_body[1])
     newer = packed(Path("newer.json.gz"), 2, body)
     other = packed(Path("fields.json.gz"), 1, {**body, "space": {}})
+    curve = {**body["recordings"][0], "progress": {**body["recordings"][0]["progress"], "epoch": [10]}}
+    torn = packed(Path("torn.json.gz"), 1, {**body, "recordings": [curve, *body["recordings"][1:]]})
     lacking = packed(Path("lacking.json.gz"), 1, {**body, "recordings": body["recordings"][:-1]})
     schedule = {**body["space"], "training": {**body["space"]["training"], "lr": 0.5}}
     foreign = packed(Path("foreign.json.gz"), 1, {**body, "space": schedule})
@@ -94,6 +120,7 @@ def test_a_table_that_is_not_right_is_one_sentence(
         "json.json.gz": "json.json.gz is no table of recordings",
         str(newer): "was written by a newer version of the harness (format 2, this one reads 1)",
         str(other): "is damaged: ",
+        str(torn): "is damaged: it is not built like a table",
         str(lacking): "seed 1 of small has no recording of depth 4",
         str(foreign): "was made with other settings than small has",
     }.items():
@@ -115,3 +142,40 @@ def test_what_cannot_be_exported_leaves_no_file(tmp_path: Path, recorded: Record
     with pytest.raises(UserError, match="cannot be written"):
         write_table(tmp_path / "file" / "table.json.gz", recorded)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# --- the tables that ship -------------------------------------------------------------------------------------------
+
+
+def test_a_newcomer_replays_the_table_that_ships(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without results, or with results in which no depth was trained by itself; and it says so."""
+    asked = ["replay", "quickstart", "--methods", "random_search", "--search-seeds", "1", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as exit_:
+        main([*asked, "--format", "md"])
+    assert exit_.value.code == 0
+    assert f"Recordings: the table that ships with the harness, as {tmp_path} has none." in capsys.readouterr().out
+    run(tmp_path, "ldn", load_space("quickstart", ["training.report_every=500", "training.eval_every=500"]))
+    assert harness.replay("quickstart", "grid", search_seeds=1, out=tmp_path).seeds
+    with pytest.raises(UserError, match="a replay needs a finished search over fixed depths that was trained"):
+        harness.export("quickstart", tmp_path / "table.json.gz", out=tmp_path)  # of one's own results only
+
+
+def test_the_table_that_ships_is_not_taken_for_another_space_of_its_name(tmp_path: Path) -> None:
+    own = load_space("quickstart", ["training.lr=0.5"])
+    with pytest.raises(UserError, match="was made with other settings than quickstart has"):
+        harness.replay(own, "grid", search_seeds=1, out=tmp_path)
+
+
+@pytest.mark.parametrize("name", shipped_tables())
+def test_a_table_that_ships_is_whole_small_and_of_the_space_as_it_is(name: str) -> None:
+    path = shipped_tables()[name]
+    assert path.stat().st_size < 300_000
+    recorded = read_table(path).model_copy(update={"space": load_space(name)})
+    assert recorded.seeds == list(range(10)) == list(recorded.by_seed())
+    assert {each.facts.host for each in recorded.recordings} == {""}
+    replay = replay_searches(recorded.with_seeds([0, 1]), parse_methods("random_search"), 2, [1])
+    assert replay.regret_on == "test" and "ldn" in {each.method for each in replay.methods if each.trained}
+
+
+def test_one_table_ships_at_least() -> None:
+    assert "quickstart" in shipped_tables()

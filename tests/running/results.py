@@ -26,9 +26,9 @@ TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_pe
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
 
 
-def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
+def read(out: Path, method: str, seed: int = 0, space: str = "quickstart") -> dict[str, Any]:
     """A unit's result.json and trials.jsonl, sorted by configuration, without times and costs."""
-    folder = unit_folder(out, method, seed)
+    folder = unit_folder(out, method, seed, space)
     result = json.loads((folder / "result.json").read_text())
     result = {key: value for key, value in result.items() if key not in TIMED}
     result["final"] = {key: value for key, value in result["final"].items() if key not in TIMED_FINAL}
@@ -44,13 +44,13 @@ def read(out: Path, method: str, seed: int = 0) -> dict[str, Any]:
     return {"result": result, "trials": sorted(trials, key=lambda trial: (trial["depth"], trial["trial_id"]))}
 
 
-def unit_folder(out: Path, method: str, seed: int = 0) -> Path:
-    return out / "quickstart" / method / f"seed-{seed}"
+def unit_folder(out: Path, method: str, seed: int = 0, space: str = "quickstart") -> Path:
+    return out / space / method / f"seed-{seed}"
 
 
-def ledger(out: Path, method: str, seed: int = 0) -> list[dict[str, Any]]:
+def ledger(out: Path, method: str, seed: int = 0, space: str = "quickstart") -> list[dict[str, Any]]:
     """The events so far; a line that is being written is left out."""
-    path = unit_folder(out, method, seed) / "ledger.jsonl"
+    path = unit_folder(out, method, seed, space) / "ledger.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
@@ -29,7 +29,8 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_known_method_conforms(name: str) -> None:
     checks = check_method(*load_method(name), small_space())
     assert [check for check in checks if not check.ok] == []
-    assert len(checks) == 9 + 8 * load_method(name)[1].learns_depth
+    method = load_method(name)[1]
+    assert len(checks) == 9 + (not method.seeded) + 8 * method.learns_depth
     assert not ray.is_initialized()
 
 
@@ -52,6 +53,13 @@ def test_a_good_method_breaks_nothing() -> None:
 
 
 _CALLS = itertools.count()  # what a method must not depend on
+
+
+class SaysItHasNoSeed(Good):
+    seeded: ClassVar[bool] = False
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return self.grid(space.depth.values[seed % 2 :])
 
 
 class ForgetsSeed(Good):
@@ -164,6 +172,7 @@ class RaisesInPlan(Good):
 @pytest.mark.parametrize(
     ("method", "rule", "said"),
     [
+        (SaysItHasNoSeed(), "any seed, same configurations", "it declares seeded = False, yet seed 3 proposed depths"),
         (ForgetsSeed(), "same seed, same configurations", "two runs with seed 3 proposed depths"),
         (OutsideSpace(), "every configuration lies in the space", "depth 7"),
         (HalfDepth(), "every configuration lies in the space", "depth 1.0"),

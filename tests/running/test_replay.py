@@ -17,7 +17,15 @@ from harness.records import Cost, UnitPlan
 from harness.running.ledger import Chosen, Reported, Suggested
 from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
 from harness.running.rehearsal import made_up_progress, made_up_reports, rehearse, unimodal
-from harness.running.replay import Course, Recording, ReplayedUnit, recordings_in, simulate, unused_experiment
+from harness.running.replay import (
+    Course,
+    Recording,
+    Recordings,
+    ReplayedUnit,
+    recordings_in,
+    simulate,
+    unused_experiment,
+)
 from harness.running.runner import RunOptions, make_units
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
@@ -434,7 +442,7 @@ def test_recordings_of_other_settings_are_refused(tmp_path: Path) -> None:
     assert isinstance(other, ReplayedUnit)
     other.prepare(unused_experiment(str(tmp_path / "ray")))
     with pytest.raises(UserError, match=r"the recording of depth \d, seed 0, was made with other settings than small"):
-        other.replay(recordings_in(grid.folder))
+        other.replay(Recordings(changed, 0, recordings_in(grid.folder)))
     assert not (other.folder.path / "ledger.jsonl").exists()
 
 
