@@ -2,6 +2,7 @@
 
     python -m tests.drill 100            drills 1 to 100
     python -m tests.drill --only 37      one of them again
+    python -m tests.drill 20 --replay    runs whose searches over depths are replayed
 
 A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes.
 """
@@ -25,6 +26,7 @@ from mlflow import MlflowClient
 
 from harness import keys
 from harness.errors import UserError
+from harness.methods import RECORDER
 from harness.running.ledger import Chosen, Ended, Started, Suggested
 from harness.running.store import UnitFolder
 from tests.running.results import SMALL, processes_of, read
@@ -71,8 +73,9 @@ class Outcome:
 class Drill:
     """One search, disturbed and given again."""
 
-    def __init__(self, out: Path, temp: Path, outcome: Outcome) -> None:
-        self.out, self.temp, self.outcome = out, temp, outcome
+    def __init__(self, out: Path, temp: Path, outcome: Outcome, replay: bool) -> None:
+        self.out, self.temp, self.outcome, self.replay = out, temp, outcome, replay
+        self.methods = (*METHODS, RECORDER) if replay else METHODS
         self.driver: subprocess.Popen[str] | None = None
 
     # --- the command ---------------------------------------------------------------------------------------------
@@ -80,6 +83,7 @@ class Drill:
     def start(self, fault: str = "") -> None:
         words = ["run", "quickstart", "--methods", ",".join(METHODS), "--concurrency", "1", "--out", str(self.out)]
         words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
+        words += ["--replay"] if self.replay else []
         self.temp.mkdir(exist_ok=True)
         self.outcome.starts += 1
         self.driver = subprocess.Popen(
@@ -127,7 +131,7 @@ class Drill:
     # --- what it has written --------------------------------------------------------------------------------------
 
     def ledgers(self) -> list[Path]:
-        return [self.folder(method).path / "ledger.jsonl" for method in METHODS]
+        return [self.folder(method).path / "ledger.jsonl" for method in self.methods]
 
     def lines(self) -> int:
         return sum(path.read_bytes().count(b"\n") for path in self.ledgers() if path.exists())
@@ -190,7 +194,7 @@ class Drill:
                 last = path.read_bytes().splitlines()[-1]
                 with path.open("ab") as file:
                     file.write(last[: len(last) // fault.call])
-        for method in METHODS:
+        for method in self.methods:
             if "checkpoint" in fault.kind and not self.folder(method).is_complete:
                 events = list(self.folder(method).events())
                 ended = {event.trial for event in events if isinstance(event, Ended)}
@@ -203,7 +207,7 @@ class Drill:
 
     def judge(self, reference: "Drill") -> Iterator[str]:
         trials = 0
-        for method in METHODS:
+        for method in self.methods:
             try:
                 unit, events = self.folder(method).read(), list(self.folder(method).events())
             except UserError as error:
@@ -230,7 +234,7 @@ class Drill:
                     yield f"{method} {event.trial} was started after its end"
         if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
             yield f"left behind: {', '.join(left)}"
-        wanted = {keys.KIND_SEARCH: len(METHODS), keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
+        wanted = {keys.KIND_SEARCH: len(self.methods), keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
         if (tree := self.tree()) != wanted:
             yield f"MLflow has {tree}, wanted {wanted}"
         if "Traceback" in (self.out.parent / f"{self.out.name}.stderr").read_text():
@@ -249,9 +253,9 @@ def kill(pid: int) -> None:
 
 
 @contextmanager
-def drilling(folder: Path, outcome: Outcome) -> Iterator[Drill]:
+def drilling(folder: Path, outcome: Outcome, replay: bool) -> Iterator[Drill]:
     temp = Path(tempfile.mkdtemp(prefix="hd-", dir="/tmp"))  # short: Ray puts sockets below it
-    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome)
+    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, replay)
     began = time.monotonic()
     try:
         yield drill
@@ -262,9 +266,9 @@ def drilling(folder: Path, outcome: Outcome) -> Iterator[Drill]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def undisturbed(folder: Path) -> Drill:
+def undisturbed(folder: Path, replay: bool = False) -> Drill:
     outcome = Outcome(0)
-    with drilling(folder, outcome) as reference:
+    with drilling(folder, outcome, replay) as reference:
         reference.start()
         reference.wait(lambda: False)
     assert (wrong := list(reference.judge(reference))) == [], wrong
@@ -274,7 +278,7 @@ def undisturbed(folder: Path) -> Drill:
 def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Outcome:
     """One drill, from its first fault to its judgement; what it wrote is kept only if something is wrong."""
     outcome = Outcome(number)
-    with drilling(folder, outcome) as drill:
+    with drilling(folder, outcome, reference.replay) as drill:
         for fault in faults:
             outcome.faults.append(fault.kind)
             drill.disturb(fault, reference.lines())
@@ -308,12 +312,13 @@ def main() -> None:
     parser.add_argument("drills", type=int, nargs="?", default=10)
     parser.add_argument("--only", type=int, help="the number of one drill")
     parser.add_argument("--keep", type=Path, help="where to work; the default is a temporary folder")
+    parser.add_argument("--replay", action="store_true", help="of runs whose searches over depths are replayed")
     asked = parser.parse_args()
     numbers = [asked.only] if asked.only else range(1, asked.drills + 1)
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    reference = undisturbed(folder)
+    reference = undisturbed(folder, asked.replay)
     for number in numbers:
         outcome = run(number, faults_of(number), folder, reference)
         outcomes.append(outcome)

@@ -53,6 +53,11 @@ def test_the_wheel_works_outside_the_clone(installed: Path, tmp_path: Path) -> N
     shipped = sorted(path.stem for path in (CLONE / "search_spaces").glob("*.yaml"))
     assert [name for name in shipped if name not in listed.split()] == []
 
+    replayed = _run(
+        installed / "harness", "replay", "quickstart", "--search-seeds", "1", "--format", "md", cwd=tmp_path
+    )
+    assert "Recordings: the table that ships with the harness" in replayed and "| grid | no |" in replayed
+
     options = ("--method", "ldn", "--set", "training.max_epochs=40")
     shown = _run(installed / "harness", "trial", "quickstart", *options, cwd=tmp_path)
     assert "← d_opt" in shown and "40 epochs" in shown

@@ -79,7 +79,11 @@ def compare(
         unfinished_methods=tuple(method for method in known if method not in by_method),
         one_shots=one_shots,
         exhaustive=exhaustive,
-        unordered=tuple(method for method, group in by_method.items() if not group[0].facts.ordered),
+        unordered=tuple(
+            method
+            for method, group in by_method.items()
+            if not group[0].facts.ordered and not group[0].result.replayed_searches
+        ),
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         looks=looks,

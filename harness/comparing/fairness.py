@@ -9,6 +9,7 @@ from harness.records import FIXED_DEPTH, TrialRecord
 PerUnit = Callable[[Finished], Iterable[str]]
 
 AS_THE_SPACE = "as the space says"
+LOAD = "most co-resident trials"
 
 
 def differences_between(units: Sequence[Finished]) -> list[Difference]:
@@ -83,7 +84,7 @@ def _unequal_load(units: Sequence[Finished]) -> Iterator[Difference]:
         most[unit.method] = max(most.get(unit.method, 0), unit.result.most_coresident_trials)
     if len(set(most.values())) > 1:
         parts = [f"{count} ({method})" for method, count in sorted(most.items())]
-        yield Difference(rule="most co-resident trials", detail=" / ".join(parts))
+        yield Difference(rule=LOAD, detail=" / ".join(parts))
 
 
 def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Difference]:

@@ -9,7 +9,7 @@ from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
 from harness.measures import judged
-from harness.records import Looks, Unit
+from harness.records import REPLAYED_SEARCHES, Looks, Unit
 from harness.spaces import Margins
 
 FEW_ROWS = 20  # of a class
@@ -94,6 +94,13 @@ def _on_replays(by_method: ByMethod) -> Iterator[str]:
             f"Trained: {', '.join(trained) or 'none of these'}. Replayed from trials that were trained once, and "
             f"charged what those cost: {', '.join(sorted(replayed))}. What does not carry over (worker start, "
             "checkpoints, work lost in crashes) is left out of every method's cost."
+        )
+    if averaged := sorted(
+        method for method, units in by_method.items() if any(unit.result.replayed_searches for unit in units)
+    ):
+        yield (
+            f"Anytime curves and cost at equal quality of {', '.join(averaged)} are means over {REPLAYED_SEARCHES} "
+            "replays with other search seeds; a replay that never gets there is paid for in full."
         )
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from harness.comparing.fairness import LOAD, differences_between
+from harness.comparing.finished import Finished
 from harness.errors import UserError
 from harness.methods import RECORDER
-from harness.records import NOT_CARRIED_OVER, Count, Measures, Unit
+from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
 from harness.running.replay import Recording, Recordings, recordings_in
 from harness.running.store import UnitFolder, read_units
 from harness.spaces import Frozen, SearchSpace
@@ -26,6 +28,7 @@ class OneShotRun(Frozen):
     tflop: float
     epochs: Count
     wall_seconds: float
+    differs: str = ""  # from the recordings of its seed in something that costs or numbers depend on
 
 
 class Recorded(Frozen):
@@ -108,7 +111,7 @@ def recorded_in(out: Path, space: str) -> Recorded:
         gpus_per_trial=like.gpus_per_trial,
         recordings=tuple(recordings[key] for key in sorted(recordings)),
         tests=tests,
-        one_shots=tuple(_one_shots(trained)),
+        one_shots=tuple(_one_shots(trained, {unit.plan.seed: unit for unit in reversed(searches)})),
     )
 
 
@@ -117,9 +120,9 @@ def _tests(unit: Unit) -> Mapping[str, Measures]:
     return {f"{unit.plan.seed}/{each.depth}": each.measures for each in unit.result.final.per_depth_test}
 
 
-def _one_shots(units: Iterable[Unit]) -> Iterable[OneShotRun]:
+def _one_shots(units: Iterable[Unit], searches: Mapping[int, Unit]) -> Iterable[OneShotRun]:
     for unit in units:
-        if unit.plan.facts.learns_depth and unit.result:
+        if unit.plan.facts.learns_depth and unit.result and unit.plan.seed in searches:
             cost = unit.result.cost.without(NOT_CARRIED_OVER)
             yield OneShotRun(
                 method=unit.plan.method,
@@ -130,4 +133,15 @@ def _one_shots(units: Iterable[Unit]) -> Iterable[OneShotRun]:
                 tflop=cost.tflop,
                 epochs=cost.epochs,
                 wall_seconds=cost.held_seconds,
+                differs=_difference(unit, searches[unit.plan.seed]),
             )
+
+
+def _difference(unit: Unit, search: Unit) -> str:
+    """As fairness sees it: another machine, another version, other settings. How full the machine was is no reason."""
+    one, other = (TrialConfig.of(each.plan.space, FIXED_DEPTH, 0, 0) for each in (unit, search))
+    if one != other:
+        return "settings of the space"
+    pair = [Finished(each.plan, each.trials, each.result) for each in (unit, search) if each.result]
+    found = [each for each in differences_between(pair) if each.rule != LOAD]
+    return "; ".join(f"{each.rule}: {each.detail}" for each in found)

@@ -23,7 +23,10 @@ def tables(replay: Replay) -> Sequence[TableView]:
             f"{replay.search_seeds} search seeds. sd: of device-seconds, between training seeds and between search "
             f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
             "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost. "
-            f"Recordings: {replay.recordings}.",
+            f"Recordings: {replay.recordings}."
+            + "".join(
+                f" Not shown, since it differs from them: {row} ({why})." for row, why in replay.left_out.items()
+            ),
             columns=(
                 *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "trials"),
                 *("d_opt", "regret"),

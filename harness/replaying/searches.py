@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 from ray.tune.experiment import Experiment
 
 from harness.errors import UserError
@@ -76,6 +77,7 @@ class Replay(Frozen):
     devices: tuple[int, ...]
     regret_on: str  # the set that regret is measured on: test, or validation
     recordings: str = ""  # where they are from
+    left_out: dict[str, str] = Field(default_factory=dict)  # one-shot method → why it cannot stand beside the replays
     methods: tuple[MethodReplay, ...]
 
 
@@ -118,6 +120,7 @@ def replay_searches(
         devices=tuple(devices),
         regret_on="test" if on_test else "validation",
         methods=(*_one_shots(recorded, devices, regrets), *replays),
+        left_out={each.method: each.differs for each in recorded.one_shots if each.differs},
     )
 
 
@@ -187,7 +190,7 @@ def _one_shots(
     """Beside the replays, where they ran on every seed. One network uses one device, however many there are."""
     for method in dict.fromkeys(each.method for each in recorded.one_shots):
         runs = sorted((each for each in recorded.one_shots if each.method == method), key=lambda each: each.seed)
-        if [each.seed for each in runs] != recorded.seeds:
+        if [each.seed for each in runs] != recorded.seeds or any(each.differs for each in runs):
             continue
         per_seed = [
             (

@@ -7,6 +7,7 @@ the same search comes out on every machine.
 
 import contextlib
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,15 @@ from harness.methods.base import SearchMethod
 from harness.records import (
     FIXED_DEPTH,
     NOT_CARRIED_OVER,
+    REPLAYED_SEARCHES,
     WALL_CLOCK_DEVICES,
     Cost,
     Count,
     Progress,
     TrialConfig,
     UnitPlan,
+    incumbents,
+    rungs_of,
 )
 from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import AnyTask, Facts, Report, TrainTask
@@ -280,19 +284,37 @@ class ReplayedUnit(RunningUnit):
         logs = self.search_logs()
         return max(log.ended_at for log in logs) - min(log.attempts[0].started_at for log in logs)
 
-    def _wall_seconds_by_devices(self) -> dict[int, float]:
-        """With more trials at once an adaptive method decides otherwise, so it is replayed for each number."""
+    def _replays(self) -> dict[str, Any]:
         if self._recorder is None:
             return {}
         recordings = self._recorded(self._recorder)
-        seconds: dict[int, float] = {}
+        return {
+            "replayed_wall_seconds": dict(self._wall_seconds(recordings)),
+            "replayed_searches": self._other_searches(recordings) if self.method.seeded else (),
+        }
+
+    def _wall_seconds(self, recordings: Recordings) -> Iterator[tuple[int, float]]:
+        """With more trials at once an adaptive method decides otherwise, so it is replayed for each number."""
         for devices in WALL_CLOCK_DEVICES:
             slots = int(devices / self.plan.devices + 1e-9)
             with contextlib.suppress(UserError):  # it proposed a depth that has no recording
                 if slots:
                     plan = self.plan.model_copy(update={"concurrency": slots})
-                    seconds[devices] = replayed(plan, self.method, recordings, self._experiment).searched_seconds
-        return seconds
+                    yield devices, replayed(plan, self.method, recordings, self._experiment).searched_seconds
+
+    def _other_searches(self, recordings: Recordings) -> tuple[tuple[tuple[float, float], ...], ...]:
+        """One search is one draw: what a method spends until it knows a good depth is a mean over its seeds."""
+        try:
+            searches = [
+                replayed(self.plan, self.method, recordings, self._experiment, seed).records()
+                for seed in range(REPLAYED_SEARCHES)
+            ]
+        except UserError:  # as above; a mean over the others would leave out what is hard
+            return ()
+        rungs = rungs_of(trial for trials in searches for trial in trials)
+        known = [incumbents(trials, rungs) for trials in searches]
+        succeeded = all(math.isfinite(search[-1][1]) for search in known)
+        return tuple(map(_gains, known)) if succeeded else ()
 
     def _follow_up(self) -> Trial | None:
         return None if self._is_simulated else super()._follow_up()
@@ -311,6 +333,13 @@ class ReplayedUnit(RunningUnit):
             config=self._recordings.configs[depth],
             may_be_stopped=self.search.may_stop_trials,
         )
+
+
+def _gains(known: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Only where the best value becomes better, and the end."""
+    before = [(0.0, -math.inf), *known]
+    gains = [after for (_, best), after in zip(before, known, strict=False) if after[1] > best]
+    return *gains, known[-1]
 
 
 def replayed(

@@ -1,6 +1,7 @@
 """From what a unit's ledger says to its records: a function of the plan, the trials' logs and the choice."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.records import Refit, SearchResult, TrialRecord, UnitPlan
 from harness.running.ledger import Chosen, TrialLog
@@ -29,7 +30,7 @@ def search_result(
     records: Sequence[TrialRecord],
     driver_seconds: float,
     most_coresident: int,
-    replayed_wall_seconds: Mapping[int, float],
+    replays: Mapping[str, Any],
 ) -> SearchResult:
     """The unit's result, once its final evaluation is in."""
     chosen = next(record for record in records if record.trial_id == choice.chosen)
@@ -57,7 +58,6 @@ def search_result(
         trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
         duplicates=len(depths) - len(set(depths)),
         wall_seconds=max(r.ended_at for r in records) - min(r.started_at for r in records),
-        replayed_wall_seconds=dict(replayed_wall_seconds),
         driver_seconds=driver_seconds,
         concurrency=plan.concurrency,
         order_dependent=plan.facts.adaptive and plan.concurrency != 1 and not plan.replayed,
@@ -67,6 +67,7 @@ def search_result(
         labels_fit=facts.n_train + (facts.n_val if plan.facts.validation == "fits" else 0),
         labels_chosen_with=facts.n_val if _chooses_or_stops_by_validation(plan) else 0,
         usd_per_hour=plan.usd_per_hour,
+        **replays,
     )
 
 

@@ -379,13 +379,13 @@ class RunningUnit:
             records,
             self.driver_seconds,
             self.most_coresident,
-            self._wall_seconds_by_devices(),
+            self._replays(),
         )
         self.folder.complete(records, self.result)
         return Unit(plan=self.plan, trials=records, result=self.result)
 
-    def _wall_seconds_by_devices(self) -> dict[int, float]:
-        """Where the search can be replayed: how long it takes on other numbers of devices."""
+    def _replays(self) -> dict[str, Any]:
+        """Where the search can be replayed, fields of its result: on other numbers of devices, with other seeds."""
         return {}
 
 

@@ -114,6 +114,26 @@ def test_the_incumbent_on_a_grid_of_costs() -> None:
     assert best[1:].tolist() == [-0.3, -0.3, -0.1, -0.1]
 
 
+def test_replayed_searches_by_hand() -> None:
+    """One of three is there at 4, one at 10, one never is and has spent 6: 20 device-seconds for two arrivals."""
+    (unit, *_) = finished("optuna_tpe")
+    searches = (((4.0, -0.1), (9.0, -0.1)), ((3.0, -0.8), (10.0, -0.2), (12.0, -0.2)), ((6.0, -0.9), (6.0, -0.9)))
+    several = replace(unit, result=unit.result.model_copy(update={"replayed_searches": searches}))
+    curve = trajectory(several)
+    assert curve.cost_to_reach(-0.5) == pytest.approx((4.0 + 10.0 + 6.0) / 2)
+    assert curve.cost_to_reach(-0.9) == pytest.approx((4.0 + 3.0 + 6.0) / 3)
+    assert curve.cost_to_reach(-0.05) is None
+    best = curve.best_at(np.array([5.0, 6.0, 10.0, 99.0]))
+    assert np.isnan(best[0])
+    assert best[1:].tolist() == pytest.approx([-0.6, -0.4, -0.4])
+
+
+def test_a_search_whose_trials_are_lost_has_no_curve() -> None:
+    (unit, *_) = finished("optuna_tpe")
+    curve = trajectory(with_trials(unit, []))
+    assert curve.cost_to_reach(-99.0) is None and np.isnan(curve.best_at(np.array([1.0]))).all()
+
+
 def test_equal_quality_both_ways() -> None:
     ldn, grid = finished("ldn"), finished("grid")
     result = equal_quality(ldn, grid, margin=0.05)

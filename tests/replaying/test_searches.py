@@ -13,14 +13,16 @@ import harness
 from harness.cli import main
 from harness.errors import UserError
 from harness.methods import parse_methods
+from harness.methods.base import SearchMethod, SearchPlan
 from harness.records import Measures
 from harness.replaying.figure import pareto_front
 from harness.replaying.recorded import Recorded, recorded_in
 from harness.replaying.render import as_json, as_markdown
 from harness.replaying.searches import Replay, Spread, replay_searches
+from harness.running import rehearsal
 from harness.running.rehearsal import rehearse
 from harness.running.runner import RunOptions, make_units
-from harness.spaces import SearchSpace
+from harness.spaces import Budget, SearchSpace
 from tests.rehearsed import run, small_space
 
 SPACE = small_space(depth={"max": 4}, budget={"trials": 3, "early_stopping_trials": 5})
@@ -88,6 +90,26 @@ def test_one_shots_stand_beside_the_replays_as_they_ran(tmp_path: Path) -> None:
         replay_searches(recorded, parse_methods("ldn"), 1, [1])
 
 
+def test_a_one_shot_of_another_machine_or_schedule_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its costs cannot be compared with those of the recordings."""
+    record(tmp_path, methods="grid")
+    elsewhere = rehearsal._FACTS.model_copy(
+        update={"environment": rehearsal.MADE_UP.model_copy(update={"machine": "M2"})}
+    )
+    monkeypatch.setattr(rehearsal, "_FACTS", elsewhere)
+    recorded = record(tmp_path, methods="ldn")
+    replay = replay_searches(recorded, parse_methods("grid"), 1, [1])
+    assert [each.method for each in replay.methods] == ["grid"]
+    assert replay.left_out == {"ldn": "machine: M2 (ldn) / made up (grid)"}
+    assert "since it differs from them: ldn (machine: M2 (ldn) / made up (grid))." in as_markdown(replay)
+    record(tmp_path / "schedule", methods="grid")
+    other = SPACE.model_copy(update={"training": SPACE.training.model_copy(update={"lr": 0.5})})
+    recorded = record(tmp_path / "schedule", other, methods="ldn")
+    assert {each.differs for each in recorded.one_shots} == {"settings of the space"}
+
+
 def test_a_depth_that_no_search_may_train_has_no_regret(tmp_path: Path) -> None:
     recorded = record(tmp_path, small_space(depth={"min": 2, "max": 4}))
     assert recorded.one_shots[0].d_opt == 0
@@ -114,7 +136,12 @@ def test_a_search_without_a_seed_is_replayed_once_and_stands_for_all(
     recorded, loaded = record(tmp_path), parse_methods(method)
     kind, planned = type(loaded[method]), list[int]()
     plan = kind.plan
-    monkeypatch.setattr(kind, "plan", lambda *given: (planned.append(given[-1]), plan(*given))[1])
+
+    def noted(self: SearchMethod, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        planned.append(seed)
+        return plan(self, space, budget, seed)
+
+    monkeypatch.setattr(kind, "plan", noted)
     once, told = [], list[None]()
     for seeded in (False, True):
         monkeypatch.setattr(kind, "seeded", seeded)
@@ -177,6 +204,27 @@ class Pauses(SearchMethod):
 """
 
 
+OTHER_METRIC = """
+from ray.tune.schedulers import AsyncHyperBandScheduler
+from ray.tune.search import BasicVariantGenerator
+from harness.methods.base import SearchMethod, SearchPlan
+
+class OtherMetric(SearchMethod):
+    def plan(self, space, budget, seed):
+        scheduler = AsyncHyperBandScheduler(metric="loss", mode="min")
+        return SearchPlan({"depth": 1}, BasicVariantGenerator(random_state=seed), scheduler)
+"""
+
+TOO_DEEP = """
+from ray.tune.search import BasicVariantGenerator
+from harness.methods.base import SearchMethod, SearchPlan
+
+class TooDeep(SearchMethod):
+    def plan(self, space, budget, seed):
+        return SearchPlan({"depth": 99}, BasicVariantGenerator(random_state=seed))
+"""
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -190,6 +238,8 @@ class Pauses(SearchMethod):
         (["--methods", "gird"], "unknown method 'gird' (did you mean 'grid'?)"),
         (["--methods", "ldn"], "method ldn trains a network of its own"),
         (["--methods", "pauses.py"], "method pauses answers PAUSE to a report"),
+        (["--methods", "other_metric.py"], "the scheduler of its plan asks for 'loss', which no report carries"),
+        (["--methods", "too_deep.py"], "method too_deep proposed depth 99; the space small has 0, 1, 2, 3, 4"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
@@ -197,7 +247,8 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "results")
-    (tmp_path / "pauses.py").write_text(PAUSES)
+    for name, source in {"pauses": PAUSES, "other_metric": OTHER_METRIC, "too_deep": TOO_DEEP}.items():
+        (tmp_path / f"{name}.py").write_text(source)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
         main(["replay", "small", *options])

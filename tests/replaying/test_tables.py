@@ -114,6 +114,7 @@ def test_a_table_that_is_not_right_is_one_sentence(
     foreign = packed(Path("foreign.json.gz"), 1, {**body, "space": schedule})
     Path("text.json.gz").write_text("no gzip")
     Path("json.json.gz").write_bytes(gzip.compress(b"[1, 2]\n"))
+    before = sorted(tmp_path.rglob("*"))
     for table, said in {
         "nowhere.json.gz": "there is no table nowhere.json.gz; `harness export` writes one",
         "text.json.gz": "the table text.json.gz is damaged: it cannot be unpacked",
@@ -128,6 +129,7 @@ def test_a_table_that_is_not_right_is_one_sentence(
             main(["replay", table, "--methods", "grid", "--search-seeds", "1"])
         error = capsys.readouterr().err
         assert exit_.value.code == 2 and said in error and error.count("\n") == 1, error
+    assert sorted(tmp_path.rglob("*")) == before
     with pytest.raises(UserError, match="seed 5 has no recordings of small; recorded are seeds 0, 1"):
         harness.replay(written(tmp_path, recorded), "grid", seeds=[5])
 

@@ -20,7 +20,7 @@ from harness.spaces import load_space
 
 TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
-    *("most_coresident_trials", "checksum", "replayed_wall_seconds"),
+    *("most_coresident_trials", "checksum", "replayed_wall_seconds", "replayed_searches"),
 }
 TIMED_FINAL = {"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}

@@ -24,3 +24,20 @@ def test_killed_and_stopped_and_given_again_it_ends_like_an_undisturbed_run(tmp_
     outcome = run(1, FAULTS, tmp_path, undisturbed(tmp_path))
     assert outcome.wrong == []
     assert outcome.starts >= 5
+
+
+REPLAY_FAULTS = [
+    Fault("driver", 0.2),  # while recordings are made
+    Fault("rename", call=2),
+    Fault("rename", call=5, after=True),
+    Fault("driver in final"),
+    Fault("driver", 0.9),
+]
+
+
+@pytest.mark.slow
+def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
+    """A replayed ledger appears as a whole, by a rename: killed before it or after it, and in what follows."""
+    outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replay=True))
+    assert outcome.wrong == []
+    assert outcome.starts >= 4

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
-from ray.tune.search import Searcher
+from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
-from harness.records import Cost, UnitPlan
+from harness.records import REPLAYED_SEARCHES, Cost, UnitPlan
+from harness.running import replay
 from harness.running.ledger import Chosen, Reported, Suggested
 from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
 from harness.running.rehearsal import made_up_progress, made_up_reports, rehearse, unimodal
@@ -239,7 +240,8 @@ def together(out: Path, *methods: str | SearchMethod, space: SearchSpace = SPACE
 def outcome(unit: RunningUnit) -> dict[str, Any]:
     """Everything but seconds, and what says that it was replayed."""
     assert unit.result is not None, unit.failure
-    timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials", "replayed_wall_seconds"}
+    timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials"}
+    timed |= {"replayed_wall_seconds", "replayed_searches"}
     by_clock = {"cost", "attempts", "started_at", "ended_at", "queue_seconds"}
     trials = [
         (record.model_dump(exclude=by_clock), record.cost.epochs, [event for event, _ in events(unit)])
@@ -315,6 +317,39 @@ def test_wall_clock_on_other_numbers_of_devices_is_replayed(tmp_path: Path, meth
         assert other[-1].result is not None and other[-1].result.wall_seconds == pytest.approx(seconds)
     rows = compare([each.folder.read() for each in (grid, unit)]).wall_clock
     assert [row.seconds for row in rows if row.method == method] == [unit.result.replayed_wall_seconds]
+
+
+@pytest.mark.parametrize("method", ["asha", "optuna_tpe", "random_search"])
+def test_what_a_search_knows_by_when_is_replayed_with_other_seeds(tmp_path: Path, method: str) -> None:
+    """A row per search seed; the one with the unit's own seed is the unit's own search."""
+    grid, unit = together(tmp_path, method)
+    rehearse([grid, unit])
+    assert unit.result is not None and len(unit.result.replayed_searches) == REPLAYED_SEARCHES
+    recordings, experiment = Recordings(SPACE, 0, recordings_in(grid.folder)), unused_experiment(str(tmp_path / "ray"))
+    for seed, row in enumerate(unit.result.replayed_searches):
+        alone = replay.replayed(unit.plan, unit.method, recordings, experiment, seed).records()
+        values = [record.val.log_likelihood for record in alone if record.val]
+        assert row[-1] == pytest.approx((sum(record.cost.device_seconds for record in alone), max(values)))
+        assert [best for _, best in row[:-1]] == sorted({best for _, best in row})  # each a gain
+    own = unit.result.replayed_searches[0]
+    assert own[-1] == pytest.approx((unit.result.cost.device_seconds, unit.result.val.log_likelihood))
+    assert len({row[-1] for row in unit.result.replayed_searches}) > 1
+    read = [each.folder.read() for each in (grid, unit)]
+    [note] = [note for note in compare(read).notes if note.startswith("Anytime curves")]
+    assert note.startswith(f"Anytime curves and cost at equal quality of {method} are means over 10 replays with other")
+
+
+def test_a_search_without_a_seed_and_one_that_cannot_be_replayed_have_no_others(tmp_path: Path) -> None:
+    units = together(tmp_path, "golden_section", "deepest", ByChance())
+    rehearse(units)
+    assert [unit.result.replayed_searches for unit in units if unit.result] == [()] * 4
+
+
+class ByChance(SearchMethod):
+    """Outside the space on every seed but 0."""
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return SearchPlan({"depth": 1 if seed == 0 else 99}, BasicVariantGenerator(random_state=seed))
 
 
 def test_trials_of_several_devices_are_scheduled_as_such(tmp_path: Path) -> None:
