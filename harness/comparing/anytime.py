@@ -65,7 +65,7 @@ def trajectory(unit: Finished, rungs: frozenset[int] = frozenset()) -> Trajector
 def _rows(searches: Sequence[Sequence[tuple[float, float]]]) -> Trajectory:
     """Of unequal lengths: after its end a search stays where it is."""
     longest = max(map(len, searches))
-    padded = [[*search, *search[-1:] * (longest - len(search))] for search in searches]
+    padded = [[*search, *list(search[-1:]) * (longest - len(search))] for search in searches]
     both = np.array(padded, dtype=np.float64).reshape(len(searches), longest, 2)
     return Trajectory(both[:, :, 0], both[:, :, 1])
 

@@ -139,7 +139,7 @@ class Recording(Frozen):
     """A fixed-depth trial that was trained to its own end: by patience, at the cap, or because its loss failed.
 
     It holds what carries over to another search. Workers' starts, time lost in crashes and the checkpoint phase do
-    not: how often a trial is saved depends on whether a scheduler may stop it.
+    not: how often a trial is saved depends on the clock.
     """
 
     depth: Count
@@ -327,12 +327,7 @@ class ReplayedUnit(RunningUnit):
                 f"method {self.plan.method} proposed depth {depth}, which has no recording on seed {self.plan.seed}; "
                 f"recorded are {', '.join(map(str, sorted(self._recordings.by_depth))) or 'none'}"
             )
-        return TrainTask(
-            unit=known.unit,
-            trial=known.trial,
-            config=self._recordings.configs[depth],
-            may_be_stopped=self.search.may_stop_trials,
-        )
+        return TrainTask(unit=known.unit, trial=known.trial, config=self._recordings.configs[depth])
 
 
 def _gains(known: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

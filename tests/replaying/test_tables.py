@@ -18,6 +18,7 @@ from harness.replaying.recorded import Recorded
 from harness.replaying.searches import replay_searches
 from harness.replaying.tables import read_table, shipped_tables, write_table
 from harness.spaces import load_space
+from harness.text.shown import markdown_text
 from tests.rehearsed import run
 from tests.replaying.test_searches import record
 
@@ -155,7 +156,8 @@ def test_a_newcomer_replays_the_table_that_ships(tmp_path: Path, capsys: pytest.
     with pytest.raises(SystemExit) as exit_:
         main([*asked, "--format", "md"])
     assert exit_.value.code == 0
-    assert f"Recordings: the table that ships with the harness, as {tmp_path} has none." in capsys.readouterr().out
+    said = f"Recordings: the table that ships with the harness, as {tmp_path} has none."
+    assert markdown_text(said) in capsys.readouterr().out
     run(tmp_path, "ldn", load_space("quickstart", ["training.report_every=500", "training.eval_every=500"]))
     assert harness.replay("quickstart", "grid", search_seeds=1, out=tmp_path).seeds
     with pytest.raises(UserError, match="a replay needs a finished search over fixed depths that was trained"):
