@@ -329,7 +329,10 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
 @results_option
 def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
-    """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started."""
+    """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started.
+
+    Where --out has no trials of a space, the table that ships with the harness is taken.
+    """
     replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
     from harness.replaying.render import as_json, as_markdown, as_tables
 

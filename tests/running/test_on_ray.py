@@ -14,6 +14,7 @@ from harness.errors import MachineError, UserError
 from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
+from tests.replay_equals_live import differences, every_search
 from tests.running.results import kill_nine, ledger, read, searches, unit_folder, wait_for, workers_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_ray")]
@@ -68,19 +69,19 @@ def test_a_replayed_search_equals_the_live_one_to_the_bit(tmp_path: Path) -> Non
     One of them stops every trial: no network of its choice was kept, and it is trained again up to that epoch.
     """
     (tmp_path / "stops_all.py").write_text(STOPS_ALL)
-    searched = ["random_search", "deepest", "optuna_tpe", "asha", "optuna_asha", "golden_section", "stops_all"]
-    methods = ",".join([*searched[:-1], str(tmp_path / "stops_all.py")])
-    patience = "training.patience=30"
-    assert searches(tmp_path / "live", methods, patience, concurrency=1).failures == {}
-    outcome = searches(tmp_path / "replayed", methods, patience, replay=True)
+    searched, own = every_search(tmp_path), str(tmp_path / "stops_all.py")
+    live, replayed = tmp_path / "live", tmp_path / "replayed"
+    methods, patience = ",".join([*searched.values(), own]), "training.patience=30"
+    assert searches(live, ",".join([*searched, own]), patience, concurrency=1).failures == {}
+    outcome = searches(replayed, methods, patience, replay=True)
     assert outcome.failures == {} and outcome.unfinished == ()
-    for method in searched:
-        live, replayed = (read(tmp_path / out, method) for out in ("live", "replayed"))
-        for unit in (live, replayed):
-            del unit["result"]["plan_hash"]
-        assert replayed == live, method
-        assert live["result"]["concurrency"] == 1 and not live["result"]["order_dependent"]
-        assert (unit_folder(tmp_path / "replayed", method) / "model.pt").exists()
+    for method, given in {**searched, "stops_all": own}.items():
+        name = Path(given).stem
+        assert differences(live, replayed, method, name, 0, "quickstart") == [], method
+        result = read(live, method)["result"]
+        assert result["concurrency"] == 1 and not result["order_dependent"]
+        assert (unit_folder(replayed, name) / "model.pt").exists()
+    assert differences(live, replayed, "asha", "stops_all", 0, "quickstart") == ["result", "trials", "events"]
     stopped = ledger(tmp_path / "replayed", "stops_all")
     assert [event["task"]["do"] for event in stopped if event["event"] == "suggest"][-2:] == ["retrain", "final"]
     charged = {result.method: result for result in outcome.results}
