@@ -6,6 +6,7 @@ Imports of torch, Ray and pandas stand where they are needed: a mistake in the i
 import functools
 import importlib
 import logging
+import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, full_disk_told, nearest
+from harness.errors import UserError, brief, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
 from harness.records import Looks, Unit
@@ -29,9 +30,10 @@ from harness.running.inputs import (
     seeds_of,
     space_of,
 )
-from harness.spaces import SearchSpace, known_spaces
+from harness.spaces import NAME_PATTERN, SearchSpace, known_spaces, parse_space
 from harness.text.files import checked_path
 from harness.text.shown import html_text
+from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from harness.tracking.writer import Synced
     from harness.training.predict import Predictor
 
-__all__ = ["Results", "UserError", "compare", "export", "load_results", "load_space", "replay", "report", "run"]
+__all__ = ["Results", "UserError", "compare", "export", "init", "load_results", "load_space", "replay", "report", "run"]
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
 Folder = Path | str
@@ -443,6 +445,29 @@ def plan_run(
 
     units = make_units([wanted], loaded, seed_list, run_options)
     return PlannedRun(wanted, units, run_options, Destination(tracking_uri, run_options.out))
+
+
+def init(data: Folder, target: str | None = None, *, name: str | None = None) -> tuple[Path, SearchSpace, "Forecast"]:
+    """Looks at a .csv, .parquet or .npz file or a folder of images and writes a search space that runs as it is.
+
+    target: the column of a table that holds the classes.
+    name: of the space and its file; the data's by default.
+
+    Returns the file, which must not exist yet, the space, and what the default methods cost on two seeds.
+    """
+    from harness.data.first_space import first_space, name_for
+    from harness.running.store import write_atomically
+
+    if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        raise UserError(f"--name must be a name of letters, digits, _, . and -; got {brief(name)!r}")
+    path = Path(f"{name or name_for(checked_path(data, 'the data'))}.yaml")
+    if path.exists():
+        raise UserError(f"{path} is there already and is not overwritten; move it away, or give another name (--name)")
+    text = first_space(str(data), target)
+    space = parse_space({"name": path.stem, **parse_yaml(text, str(path))}, source=str(path))
+    forecast = plan_run(space, DEFAULT, "0,1").forecast()  # it reads the data: what is wrong with them shows here
+    write_atomically(path, text)
+    return path, space, forecast
 
 
 # --- replay -------------------------------------------------------------------------------------------------------

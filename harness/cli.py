@@ -13,7 +13,7 @@ from rich.table import Table
 
 from harness import __version__, api
 from harness.errors import MachineError, UserError
-from harness.methods import DEFAULT
+from harness.methods import DEFAULT, is_method
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
 from harness.terminal.console import SafeConsole, safe
@@ -121,6 +121,23 @@ ray_options = with_options(
     results_option,
     tracking_option,
 )
+
+
+# --- init -----------------------------------------------------------------------------------------------------------
+
+
+@commands.command()
+@click.argument("data")
+@click.option("--target", help="The column of a table that holds the classes.")
+@click.option("--name", help="Of the search space and its file; the data's by default.")
+def init(data: str, target: str | None, name: str | None) -> None:
+    """Write a search space for your data. DATA is a .csv, .parquet or .npz file, or a folder of images."""
+    path, space, forecast = api.init(data, target, name=name)
+    from harness.terminal.forecast_table import forecast_table
+
+    console.print(f"{path}: {space.description}", soft_wrap=True)
+    console.print(forecast_table(forecast))
+    console.print(f"next: harness run {shlex.quote(str(path))} --seeds 0,1", soft_wrap=True)
 
 
 # --- run and study --------------------------------------------------------------------------------------------------
@@ -514,6 +531,23 @@ def doctor(cluster_file: Path | None, address: str | None, storage: str | None, 
         _say(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
     if any(each.fatal and not each.ok for each in checks):
         sys.exit(2)
+
+
+@commands.command()
+@click.argument("name", metavar="SPACE|METHOD")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting of a space, as training.lr=0.05."
+)
+def show(name: str, overrides: tuple[str, ...]) -> None:
+    """Show every setting of a space, or option of a method. With its value, its source and a sentence on each."""
+    from harness.terminal.settings import shown_method, shown_space
+
+    if is_method(name):
+        if overrides:
+            raise UserError(f"--set changes settings of a space; an option of a method is given as {name}:OPTION=VALUE")
+        console.print(*shown_method(name))
+    else:
+        console.print(shown_space(name, overrides))
 
 
 @commands.command(name="list")

@@ -25,7 +25,8 @@ Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or tria
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Trials = Annotated[int, Field(gt=0, le=100_000)]
 Width = Annotated[int, Field(gt=0, le=100_000)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200)]  # of a folder of results too
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]  # of a folder of results too
 
 
 class Frozen(BaseModel):
@@ -199,7 +200,7 @@ class DepthRange(Settings):
 
 
 class ExponentialPrior(Settings):
-    """β_i ∝ γ^(1+i): every further block is less probable by the same factor."""
+    """Every further block is less probable by the same factor: β_i ∝ γ^(1+i)."""
 
     kind: Literal["exponential"]
     gamma: Annotated[float, Field(gt=0, le=1)] = 0.85
@@ -319,11 +320,11 @@ class Margins(Settings):
     """
 
     accuracy: Annotated[float, Field(gt=0)] = 0.01
-    """Of the test accuracy."""
+    """How much lower the test accuracy may be."""
     log_likelihood: Annotated[float, Field(gt=0)] = 0.05
-    """Of the test log-likelihood, in nats."""
+    """How much lower the test log-likelihood may be, in nats."""
     ece: Annotated[float, Field(gt=0)] = 0.02
-    """Of the expected calibration error."""
+    """How much higher the expected calibration error on the test set may be."""
 
 
 class SearchSpace(Settings):
@@ -374,6 +375,11 @@ def known_spaces() -> dict[str, Path]:
 
 def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
     """Loads a path, a name in `./search_spaces` or a shipped name, in this order, with `key.path=value` overrides."""
+    return given_settings(name, overrides)[0]
+
+
+def given_settings(name: str, overrides: Sequence[str] = ()) -> tuple[SearchSpace, dict[str, Any]]:
+    """The space, and the settings that its file or an override gives: all others are defaults."""
     path = checked_path(name, "a search space")
     if path.suffix not in {".yaml", ".yml"}:
         known = known_spaces()
@@ -382,15 +388,15 @@ def load_space(name: str, overrides: Sequence[str] = ()) -> SearchSpace:
         path = known[name]
     values = read_yaml(path)
     for override in overrides:
-        _apply_override(values, override)
-    return parse_space({"name": path.stem, **values}, source=str(path))
+        apply_override(values, override)
+    return parse_space({"name": path.stem, **values}, source=str(path)), values
 
 
 def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
     """The space with `key.path=value` settings replaced; all others, the budget too, stay as they are."""
     values = space.model_dump(mode="json")
     for override in overrides:
-        _apply_override(values, override)
+        apply_override(values, override)
     return parse_space(values, source=f"space {space.name}")
 
 
@@ -446,7 +452,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _apply_override(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise UserError(f"an override is written KEY.PATH=VALUE, as in training.lr=0.05; got {brief(override)!r}")

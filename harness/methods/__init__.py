@@ -19,7 +19,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from harness.errors import UserError, brief, nearest
-from harness.spaces import explain
+from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
 from harness.text.strict_yaml import parse_yaml
 
@@ -38,6 +38,19 @@ def known_methods() -> list[str]:
     """Names of the methods that come with the harness; the learnt-depth network first."""
     names = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in {"__init__", "base"})
     return sorted(names, key=lambda name: name != "ldn")
+
+
+def is_method(name: str) -> bool:
+    """Whether a name that may be a space's or a method's is a method's: one of ours, or somebody's own file."""
+    source = name.partition(":")[0]
+    if source.endswith(".py") or source in known_methods():
+        return True
+    if source.endswith((".yaml", ".yml")) or source in known_spaces():
+        return False
+    raise UserError(
+        f"there is no space and no method {brief(name)!r} ({nearest(source, [*known_spaces(), *known_methods()])}); "
+        "or give a .yaml or .py file"
+    )
 
 
 def first_sentence(name: str) -> str:

@@ -40,7 +40,9 @@ class Asha(SearchMethod):
     colour: ClassVar[str] = "#E69F00"
 
     grace_epochs: Annotated[int, Field(gt=0)] | None = None
+    """Epochs before a trial may be stopped; null: a twenty-seventh of training.max_epochs, but at least one report."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
+    """At each rung the best one in so many goes on; the next rung is so many times later."""
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         depths = tune.grid_search(draw_depths(space, budget.early_stopping_trials, seed))

@@ -48,10 +48,14 @@ class AutoGrow(OneShotMethod):
     validation: ClassVar[Validation] = "fits"
     colour: ClassVar[str] = "#6B8E23"
 
-    every: Annotated[float, Field(gt=0, le=1)] = 0.025  # share of the most epochs between two blocks
-    threshold: Annotated[float, Field(ge=0)] = 0.01  # nats
-    patience: Annotated[int, Field(gt=0)] = 4  # blocks
-    scale: Annotated[float, Field(ge=0)] = 0.1  # of a new block's last layer
+    every: Annotated[float, Field(gt=0, le=1)] = 0.025
+    """Share of the most epochs between two blocks."""
+    threshold: Annotated[float, Field(ge=0)] = 0.01
+    """The least gain of the smoothed validation log-likelihood that counts, in nats."""
+    patience: Annotated[int, Field(gt=0)] = 4
+    """Blocks in a row without such a gain after which growth ends."""
+    scale: Annotated[float, Field(ge=0)] = 0.1
+    """What a new block's last layer is multiplied by."""
 
     def weights(self, log_beta: Tensor) -> GrownSoFar:
         return GrownSoFar(log_beta)

@@ -67,7 +67,8 @@ class SearchPlan:
 class SearchMethod(Frozen, ABC):
     """A way to choose a depth. Subclass it once in a file of its own; the file's name is the method's name.
 
-    The class's fields are its options (`asha:grace_epochs=20`), typed, with defaults, validated when given.
+    The class's fields are its options (`asha:grace_epochs=20`), typed, with defaults, validated when given; a
+    docstring below a field is what `harness show` says about it.
     The docstring says what it is, where it comes from, and which trials it stops early.
 
     What is true of the method is declared on the class, below. It is written into every plan, and forecasts, anytime
@@ -81,7 +82,8 @@ class SearchMethod(Frozen, ABC):
     in the order they were suggested, failed and early-stopped ones included. It sees no test data.
     """
 
-    model_config = ConfigDict(validate_default=True)  # a default of the wrong type is a mistake like any other
+    # A default of the wrong type is a mistake like any other. The sentence below an option explains it.
+    model_config = ConfigDict(validate_default=True, use_attribute_docstrings=True)
 
     adaptive: ClassVar[bool] = True
     """Whether later configurations, or stops, depend on earlier results; then the order of events matters."""

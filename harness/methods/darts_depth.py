@@ -50,7 +50,8 @@ class DartsDepth(OneShotMethod):
     validation: ClassVar[Validation] = "fits"
     colour: ClassVar[str] = "#7F3C8D"
 
-    rate: Annotated[float, Field(gt=0)] = 0.01  # of Adam
+    rate: Annotated[float, Field(gt=0)] = 0.01
+    """Learning rate of Adam, which moves the softmax over depths."""
 
     def weights(self, log_beta: Tensor) -> Mixture:
         return Mixture(log_beta)

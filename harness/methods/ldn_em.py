@@ -24,8 +24,10 @@ class LearntDepthByEm(OneShotMethod):
     is_posterior: ClassVar[bool] = True
     colour: ClassVar[str] = "#8C2D04"
 
-    memory: Annotated[float, Field(ge=0)] = 0.025  # share of the most epochs over which ℓ is averaged
-    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.25  # share of the most epochs
+    memory: Annotated[float, Field(ge=0)] = 0.025
+    """Share of the most epochs over which the log-likelihood of each depth is averaged."""
+    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    """Share of the most epochs in which q stays uniform."""
 
     def weights(self, log_beta: Tensor) -> WeightsByLikelihood:
         return WeightsByLikelihood(log_beta)

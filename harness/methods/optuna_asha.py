@@ -44,8 +44,11 @@ class OptunaAsha(SearchMethod):
     colour: ClassVar[str] = "#56B4E9"
 
     grace_epochs: Annotated[int, Field(gt=0)] | None = None
+    """Epochs before a trial may be stopped; null: a twenty-seventh of training.max_epochs, but at least one report."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
+    """At each rung the best one in so many goes on; the next rung is so many times later."""
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None
+    """Trials drawn at random before the model suggests depths; null: a third of the budget, but at least 2."""
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         n_trials = budget.early_stopping_trials

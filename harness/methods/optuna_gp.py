@@ -22,6 +22,7 @@ class OptunaGp(SearchMethod):
     colour: ClassVar[str] = "#9A6F9E"
 
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None
+    """Trials drawn at random before the model suggests depths; null: a third of the budget, but at least 2."""
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         sampler = optuna.samplers.GPSampler(

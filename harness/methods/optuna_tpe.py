@@ -49,6 +49,7 @@ class OptunaTpe(SearchMethod):
     colour: ClassVar[str] = "#CC79A7"
 
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None
+    """Trials drawn at random before the model suggests depths; null: a third of the budget, but at least 2."""
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         sampler = tpe_sampler(budget.trials, self.n_startup_trials, seed)

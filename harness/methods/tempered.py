@@ -23,7 +23,8 @@ class Tempered(OneShotMethod):
     validation: ClassVar[Validation] = "chooses"
     colour: ClassVar[str] = "#B07AA1"
 
-    temperature: Annotated[float, Field(ge=0)] = 20.0  # T
+    temperature: Annotated[float, Field(ge=0)] = 20.0
+    """T: 0 leaves the prior, the size of the training set gives the exact posterior."""
 
     def weights(self, log_beta: Tensor) -> WeightsByLikelihood:
         weights = WeightsByLikelihood(log_beta)

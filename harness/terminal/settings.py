@@ -1,0 +1,115 @@
+"""Every setting of a space and every option of a method, as `harness show` and docs/settings.md explain them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from rich.table import Table
+
+from harness.methods import load_method
+from harness.spaces import apply_override, given_settings
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A field of a settings class."""
+
+    key: str
+    valid: str  # in words
+    default: str | None  # None: it has none of its own
+    sentence: str
+
+
+def explained(model: type[BaseModel]) -> list[Explained]:
+    """The fields of a settings class, or of a method. A kind is explained by the class that it names."""
+    schema = model.model_json_schema()
+    return [
+        Explained(
+            key=key,
+            valid=_valid(field, schema.get("$defs", {})),
+            default=json.dumps(field["default"], ensure_ascii=False) if "default" in field else None,
+            sentence=first_paragraph(model).split(". ")[0].rstrip(".") + "."
+            if key == "kind"
+            else " ".join((model.model_fields[key].description or "").split()),
+        )
+        for key, field in schema.get("properties", {}).items()
+    ]
+
+
+def first_paragraph(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+def _valid(field: Mapping[str, Any], groups: Mapping[str, Any]) -> str:
+    """What a JSON schema allows, in words."""
+    if "anyOf" in field or "oneOf" in field:
+        parts = field.get("anyOf") or field["oneOf"]
+        return " or ".join(dict.fromkeys(_valid(part, groups) for part in parts))
+    if "$ref" in field:
+        return "settings of their own"
+    if "const" in field:
+        return str(field["const"])
+    if "enum" in field:
+        return ", ".join("tab" if value == "\t" else str(value) for value in field["enum"])
+    kind = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
+    if field.get("type") == "array":
+        return f"list of {_valid(field.get('items', {}), groups)}s".replace("texts", "words")
+    bounds = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+    limits = [f"{sign} {field[bound]:,}" for bound, sign in bounds.items() if bound in field]
+    return " ".join([kind.get(str(field.get("type")), str(field.get("type", "anything"))), ", ".join(limits)]).strip()
+
+
+# --- a space --------------------------------------------------------------------------------------------------------
+
+
+def shown_space(name: str, overrides: Sequence[str] = ()) -> Table:
+    """A table of every setting with its value and where that comes from."""
+    space, given = given_settings(name, overrides)
+    changed: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(changed, override)
+    table = Table("setting", "value", "from", "what it is", box=None, pad_edge=False)
+    table.columns[1].max_width = 30
+    for key, value, sentence in _settings(space):
+        source = "--set" if _holds(changed, key) else "file" if _holds(given, key) else "default"
+        table.add_row(key, value, source if value else "", sentence, style="" if value else "bold")
+    return table
+
+
+def _settings(group: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Key, value and sentence of every setting; a group of settings has no value."""
+    for field in explained(type(group)):
+        value = getattr(group, field.key)
+        if isinstance(value, BaseModel):
+            yield f"{prefix}{field.key}", "", field.sentence
+            yield from _settings(value, f"{prefix}{field.key}.")
+        else:
+            yield f"{prefix}{field.key}", json.dumps(value, ensure_ascii=False), field.sentence
+
+
+def _holds(values: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+# --- a method -------------------------------------------------------------------------------------------------------
+
+
+def shown_method(text: str) -> Iterator[str | Table]:
+    """What the method is, and a table of its options; `text` may give some of them."""
+    name, method = load_method(text)
+    yield f"{name}: {first_paragraph(type(method))}"
+    fields = explained(type(method))
+    if not fields:
+        yield "It has no options."
+        return
+    table = Table("option", "value", "default", "valid", "what it is", box=None, pad_edge=False)
+    for field in fields:
+        value = json.dumps(method.model_dump(mode="json")[field.key], ensure_ascii=False)
+        table.add_row(field.key, value, field.default or "–", field.valid, field.sentence or "–")
+    yield table
