@@ -156,7 +156,7 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
     "fewer samples than classes": (
         ["quickstart", *LDN, *_settings("data.arms=5", "data.n_train=3")],
         "at least one training sample",
-        "[3, 4]",
+        "classes without one: 3, 4 ",
     ),
     "conv on vectors": (
         ["quickstart", *LDN, *_settings("network={kind: conv}")],
