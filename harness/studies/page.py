@@ -56,7 +56,8 @@ def build_page(
     body = [
         "<header><p class=kicker>Depth search harness · study</p>",
         f"<h1>{html_text(file.title)}</h1>",
-        f"<p class=lead>Paper: {html_text(file.paper)}. Scale {results.study.scale}, {_seeds(results)}.</p></header>",
+        f"<p class=lead>Paper: {html_text(file.paper)}. Scale {results.study.scale}, {html_text(_seeds(results))}.</p>",
+        "</header>",
         *section("claims", "Did it hold?", _claims(results, judgements)),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Numbers", tables([*summary_tables(results), *reading_tables(results)])),
@@ -72,8 +73,9 @@ def as_markdown(
     file = results.study.file
     lines = [f"## {markdown_text(file.name)}: {markdown_text(file.title)}", ""]
     reduced = f": {markdown_text(results.study.settings.reduced)}" if results.study.settings.reduced else ""
-    seeds = _seeds(results).capitalize()
-    lines += [f"Paper: {markdown_text(file.paper)}. Scale {results.study.scale}{reduced}. {seeds}."]
+    seeds = _seeds(results)
+    told = f"Scale {results.study.scale}{reduced}. {seeds[0].upper()}{markdown_text(seeds[1:])}."
+    lines += [f"Paper: {markdown_text(file.paper)}. {told}"]
     lines += ["", "```sh", command, "```", ""]
     lines += [
         f"- **{judgement.answer}**: {markdown_text(judgement.says)} ({markdown_text(judgement.why)}; "
@@ -173,6 +175,10 @@ def _units(results: StudyResults) -> list[Unit]:
 
 
 def _seeds(results: StudyResults) -> str:
+    """Which, or how many of each cell where they differ."""
+    by_cell = {name_of(cell): list(results.of(cell)) for cell in results.cells}
+    if any(sorted(seeds) != results.seeds for seeds in by_cell.values()):
+        return "seeds: " + ", ".join(f"{len(seeds)} of {name}" for name, seeds in by_cell.items())
     return f"seed{'s' * (len(results.seeds) > 1)} {', '.join(map(str, results.seeds))}"
 
 

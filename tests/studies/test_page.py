@@ -104,7 +104,8 @@ def test_markdown_section(results: StudyResults) -> None:
 def test_seeds_that_only_one_cell_was_asked_for_are_not_missing(results: StudyResults) -> None:
     units = {cell: dict(by_seed) for cell, by_seed in results.units.items()}
     units["depth.max-1"][5] = units["depth.max-1"][0]
-    assert "Missing:" not in page(replace(results, units=units))
+    html = page(replace(results, units=units))
+    assert "Missing:" not in html and "Scale small, seeds: 3 of D = 1, 2 of D = 2." in html
     units["depth.max-1"][6] = {"ldn": units["depth.max-1"][0]["ldn"]}
     assert "D = 1, deepest seed 6." in page(replace(results, units=units))
 
