@@ -65,7 +65,7 @@ def read_table(path: Path) -> Recorded:
     first, _, body = text.rstrip(b"\n").partition(b"\n")
     header = _header(first)
     version = header.get(_NAME)
-    if not isinstance(version, int):
+    if not isinstance(version, int) or version < 1:
         raise UserError(f"{path} is no table of recordings; `harness export` writes them")
     if version > VERSION:
         raise UserError(
@@ -82,7 +82,7 @@ def read_table(path: Path) -> Recorded:
         return Recorded.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise _damaged(path, f"{error.error_count()} invalid fields") from None
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise _damaged(path, "it is not built like a table") from None
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import field_validator
 from ray import tune
 from ray.tune.experiment import Experiment, Trial
 
@@ -26,6 +27,7 @@ from harness.records import (
     WALL_CLOCK_DEVICES,
     Cost,
     Count,
+    NonNegative,
     Progress,
     TrialConfig,
     UnitPlan,
@@ -151,7 +153,14 @@ class Recording(Frozen):
     coresident: Count  # most trials that ran beside it, itself included, when its seconds were measured
     facts: Facts
     progress: tuple[Progress, ...]
-    tail_seconds: float  # that its device was held beyond what its worker measured
+    tail_seconds: NonNegative  # that its device was held beyond what its worker measured
+
+    @field_validator("progress")
+    @classmethod
+    def _is_complete(cls, progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
+        if not progress or progress[-1].stop_reason is None:
+            raise ValueError("its last report is not the trial's end: what would have come is not known")
+        return progress
 
     @classmethod
     def of(cls, log: TrialLog, told: Sequence[Reported], devices: float) -> "Recording":

@@ -28,10 +28,8 @@ def test_killed_and_stopped_and_given_again_it_ends_like_an_undisturbed_run(tmp_
 
 REPLAY_FAULTS = [
     Fault("driver", 0.2),  # while recordings are made
-    Fault("rename", call=2),
-    Fault("rename", call=5, after=True),
+    Fault("rename", call=3),
     Fault("driver in final"),
-    Fault("driver", 0.9),
 ]
 
 
