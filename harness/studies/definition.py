@@ -194,7 +194,7 @@ def load_study(
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
         for values in itertools.product(*settings.vary.values())
     ]
-    asked = methods or trained.methods
+    asked = trained.methods if methods is None else methods
     one_shots = [row for row, method in parse_methods(asked).items() if method.learns_depth]
     if len(one_shots) > 1 and (single := set(file.figures) - SHOW_EACH):
         raise UserError(

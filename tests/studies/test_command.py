@@ -81,6 +81,7 @@ def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(
         (["max_depth", "--seeds", "0"], "0 is not in the range x>=1"),
         (["max_depth", "--set", "training.lrr=1"], "unknown key 'training.lrr'"),
         (["max_depth", "--methods", "ldn,ldn_me"], "unknown method 'ldn_me' (did you mean 'ldn_em'?)"),
+        (["max_depth", "--methods", ""], "unknown method ''"),
         (["rotation", "--methods", "ldn,ldn_em"], "figure maps shows one one-shot method; got ldn, ldn_em"),
     ],
 )
