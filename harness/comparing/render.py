@@ -57,8 +57,9 @@ def _seeds(count: int) -> str:
 def _how_to_read(comparison: Comparison) -> Iterator[str]:
     pairs = comparison.search.pairs
     if pairs:
-        level = confidence(comparison.search)
-        yield f"Under each word: the ratio of costs, or the difference, with its {level} interval."
+        looks = len(comparison.looks.all)
+        level = confidence(comparison.search) + " interval" + (f", one of {looks} looks" if looks > 1 else "")
+        yield f"Under each word: the ratio of costs, or the difference, with its {level}."
     verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
     if verdicts:
         yield family(comparison.search)

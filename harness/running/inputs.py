@@ -130,6 +130,8 @@ def _parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
+        if ends and int(ends[1]) > int(ends[2]):
+            raise UserError(f"a range of seeds runs upwards, as 0-19; got {brief_repr(part.strip())}")
         seeds += _few(range(int(ends[1]), int(ends[2]) + 1) if ends else [int(part)])
     return _few(seeds)
 

@@ -10,7 +10,13 @@ def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Tab
     table = Table(box=None, pad_edge=False, caption=_caption(forecast), caption_justify="left")
     for column in (*(["space"] if several else []), "method"):
         table.add_column(column)
-    for column in ("trials per seed", "seeds", "max epochs", "device-seconds", *(["USD"] if usd_per_hour else [])):
+    for column in (
+        "trials per seed",
+        "seeds",
+        "max epochs",
+        "device-seconds",
+        *([] if usd_per_hour is None else ["USD"]),
+    ):
         table.add_column(column, justify="right")
     for each in forecast.methods:
         table.add_row(
@@ -19,7 +25,7 @@ def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Tab
             str(each.trials),
             str(each.seeds),
             str(each.max_epochs),
-            *(("replayed", "") if each.replayed else _amounts(each.device_seconds, usd_per_hour)),
+            *(["replayed"] if each.replayed else _amounts(each.device_seconds, usd_per_hour)),
         )
     amounts = _amounts(forecast.device_seconds, usd_per_hour)
     table.add_row("all", *[""] * (len(table.columns) - 1 - len(amounts)), *amounts, style="bold")
@@ -28,7 +34,7 @@ def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Tab
 
 def _amounts(device_seconds: float, usd_per_hour: float | None) -> tuple[str, ...]:
     seconds = f"{device_seconds:,.0f}"
-    return (seconds, f"{device_seconds / 3600 * usd_per_hour:,.2f}") if usd_per_hour else (seconds,)
+    return (seconds,) if usd_per_hour is None else (seconds, f"{device_seconds / 3600 * usd_per_hour:,.2f}")
 
 
 def _caption(forecast: Forecast) -> str:

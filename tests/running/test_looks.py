@@ -1,5 +1,10 @@
 """Verdicts looked at more than once: looks declared before the first seed, kept for good, or counted when not."""
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +12,21 @@ import pytest
 
 from harness import api
 from harness.comparing import compare
+from harness.comparing.render import verdict
 from harness.errors import UserError
+from harness.measures import judged
 from harness.records import Looks
 from harness.running.inputs import looks_of
 from harness.running.runner import RunOutcome
 from harness.running.store import declare_looks, note_looks, read_looks
+from harness.spaces import Margins
+from harness.statistics import level_of_look
 from tests.comparing.test_from_disk import write
+from tests.comparing.test_render import shown
+from tests.running.results import SMALL, ledger, read, unit_folder, wait_for
 from tests.synthetic import make_space, make_units
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +136,50 @@ def test_a_killed_run_decides_on_the_seeds_of_its_look(tmp_path: Path, monkeypat
     assert taken == [[0, 1, 2, 3]]
 
 
+@pytest.mark.slow
+def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_looks(tmp_path: Path) -> None:
+    """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
+    command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
+    command += ["--seeds", "0-3", "--until-verdict", "--looks", "2,4"]
+    command += [word for setting in SMALL for word in ("--set", setting)]
+
+    def start(out: Path, temp: str) -> "subprocess.Popen[bytes]":
+        environment = {**os.environ, "RAY_TMPDIR": temp, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL)
+
+    killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    with tempfile.TemporaryDirectory(prefix="hl-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
+        driver = start(killed, temp)
+        try:
+            wait_for(lambda: len(ledger(killed, "grid", 2)) > 5 or driver.poll() is not None, "the third seed", 900.0)
+        finally:
+            driver.kill()
+        assert driver.wait() == -signal.SIGKILL
+        assert read_looks(killed, "quickstart") == Looks(declared=(2, 4))
+        assert not (unit_folder(killed, "grid", 3) / "result.json").exists()
+        for out in (killed, undisturbed):
+            assert start(out, temp).wait() == 0
+    one, other = (api.load_results("quickstart", out).comparison for out in (killed, undisturbed))
+    assert one.looks == other.looks == Looks(declared=(2, 4)) and one.seeds == other.seeds == (0, 1, 2, 3)
+    for method in ("ldn", "grid"):
+        assert all(read(killed, method, seed) == read(undisturbed, method, seed) for seed in one.seeds)
+    [pair], [same] = one.search.pairs, other.search.pairs
+    for quality in judged(one.margins):
+        assert pair.verdicts[quality.key] == same.verdicts[quality.key]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+def test_a_real_run_whose_first_look_decides_stops_there(tmp_path: Path) -> None:
+    """Whatever the networks are worth, they are within margins as wide as these; five networks cost more than one."""
+    wide = [f"margins.{name}=100" for name in Margins.model_fields]
+    results = api.run(
+        "quickstart", "ldn,grid", "0-9", set=[*SMALL, *wide], out=tmp_path, until_verdict=True, looks="5,10"
+    )
+    assert results.comparison.is_decided and results.comparison.seeds == (0, 1, 2, 3, 4)
+    assert results.looks == Looks(declared=(5, 10))
+
+
 def test_seeds_added_to_a_finished_comparison_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_run(tmp_path, monkeypatch)
     assert planned(tmp_path, "0-2").start().comparison.looks.all == (3,)
@@ -130,3 +187,7 @@ def test_seeds_added_to_a_finished_comparison_are_told(tmp_path: Path, monkeypat
     assert comparison.looks.all == (3, 6)
     assert any("some of them added after a verdict had been seen" in note for note in comparison.notes)
     assert api.load_results("synthetic", tmp_path).comparison.looks == comparison.looks
+    [pair] = comparison.search.pairs
+    assert pair.confidence == 1 - level_of_look((3, 6)) > 0.95
+    panel = " ".join(shown(verdict(comparison), 100).replace("│", " ").split())
+    assert f"with its {100 * pair.confidence:.3g} % interval, one of 2 looks" in panel

@@ -3,7 +3,7 @@
 import pytest
 
 from harness import keys
-from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE
+from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE, USD
 from harness.records import CurvePoint, Unit
 from harness.tracking.content import COST_GRID_MS, RunContent, rounded, search_content, thinned, trial_content
 from tests.synthetic import make_space, make_units
@@ -30,6 +30,14 @@ def test_a_parent_holds_all_headline_measures_once(method: str) -> None:
     )
     assert values_of(content, ACCURACY.key)[0] == pytest.approx(unit.result.final.chosen.accuracy, rel=1e-3)
     assert content.status == "FINISHED"
+
+
+def test_a_price_is_a_metric_and_no_price_is_none() -> None:
+    unit = one("grid")
+    assert unit.result and values_of(search_content(unit), USD.key) == {}
+    priced = unit.model_copy(update={"result": unit.result.model_copy(update={"usd_per_hour": 7.2})})
+    [dollars] = values_of(search_content(priced), USD.key).values()
+    assert dollars == pytest.approx(unit.result.cost.device_seconds * 0.002, rel=1e-3)  # a device-second: 0.2 cents
 
 
 def test_no_child_uses_a_name_of_the_parent() -> None:
