@@ -99,7 +99,7 @@ def family(stage: Stage) -> str:
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
     """With two lines for what needs no network, where it was measured."""
     rows = (*stage.rows, *((floor.linear, floor.guess) if floor else ()))
-    measures = (DEPTH, ACCURACY, *([BALANCED_ACCURACY] if any(map(_is_unbalanced, rows)) else []), *QUALITIES[1:])
+    measures = (DEPTH, ACCURACY, *([BALANCED_ACCURACY] if any(map(_is_unbalanced, stage.rows)) else []), *QUALITIES[1:])
 
     def cell(row: MethodRow, measure: Measure) -> str:
         return mean_and_spread(row.values[measure.key]) if measure.key in row.values else "–"

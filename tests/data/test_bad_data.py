@@ -97,6 +97,20 @@ def test_three_gigabytes_on_a_small_machine(refused: Callable[..., str], monkeyp
     assert "own.npz would need about 6.0 GiB of memory, but only 4.0 GiB is available" in refused()
 
 
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_tables(refused: Callable[..., str]) -> None:
+    """Before anything is trained: by `run` as by `trial`."""
+    data = {"kind": "table", "path": "own.csv", "target": "y"}
+    assert "data.path must name a table; there is no file own.csv" in refused(data=data)
+    Path("own.csv").write_text("size,y\n" + "1,a\n,b\n" * 30)
+    assert "rows without one: 'size' (30); data.missing: median puts" in refused(data=data)
+    assert "data.target must name a column of own.csv; it has no 'z'" in refused(data={**data, "target": "z"})
+    Path("own.csv").write_text("size,y\n" + "1,a\n2,b\n" * 30)
+    assert "network.kind conv needs images; this data set's samples are 1 features" in refused(data=data)
+
+
 # --- folders and files --------------------------------------------------------------------------------------------
 
 

@@ -1,15 +1,17 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from harness.data import load_pool, load_training_data
 from harness.data.splits import Pool, TrainingData, check_rows, statistics_of, stratified_rows, training_data
 from harness.errors import UserError
 from harness.seeds import numpy_generator
-from harness.spaces import DigitsData
+from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
 
 
 def _pool(n: int = 12, n_classes: int = 3) -> Pool:
@@ -138,3 +140,25 @@ def test_a_class_without_training_samples_is_refused() -> None:
 def test_no_validation_rows_are_refused() -> None:
     with pytest.raises(UserError, match="validation"):
         training_data(_pool(), np.arange(12), np.arange(0))
+
+
+def test_rows_and_hashes_of_earlier_versions_stay_what_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As commit d9b44fd gave them: with another hash no finished search would count as done."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    x, y = (np.arange(60 * 8 * 8 * 3) % 251).astype(np.uint8).reshape(60, 8, 8, 3), np.arange(60) % 3
+    words = np.array(["b", "a", "c"])[y]
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=words)
+    for number, (image, word) in enumerate(zip(x, words, strict=True)):
+        (tmp_path / "animals" / word).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "animals" / word / f"{number:02d}.png")
+    expected: dict[DataSettings, str] = {
+        SpiralsData(kind="spirals"): "377a663582b7985e",
+        DigitsData(kind="digits"): "0d30bb320bbcf5ad",
+        DigitsData(kind="digits", as_images=True): "9be0b3985f40c686",
+        ArraysData(kind="arrays", path=str(tmp_path / "own.npz")): "2777e536daea3e2d",
+        ImageFolderData(kind="image_folder", path=str(tmp_path / "animals"), size=8): "61d65f37ab6fcd49",
+    }
+    for settings, split_hash in expected.items():
+        assert load_training_data(settings, 1, load_pool(settings)).split_hash == split_hash

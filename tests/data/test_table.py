@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data import load_pool, load_test, load_training_data, table
+from harness.data import load_pool, load_test, load_training_data, memory, table
 from harness.data.columns import Column, features_of, fitted
 from harness.errors import UserError
 from harness.models import OneShotNet
@@ -305,3 +305,21 @@ def test_bad_parquet_files(tmp_path: Path) -> None:
     refused(settings(path), "column 'size' must hold numbers or words; got list<.*>; name it in data.drop")
     refused(settings(tmp_path / "own.txt"), "data.path must name a table, .csv or .parquet; got .*own.txt")
     refused(settings(tmp_path / "none.csv"), "there is no file .*none.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_larger_than_memory_says_what_it_needs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand rows of two columns, in a file that is much smaller than what it stands for."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"size": np.zeros(1000), "y": ["a", "b"] * 500})
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    frame.to_parquet(tmp_path / "own.parquet")
+    monkeypatch.setattr(memory, "available_bytes", lambda: 80_000)
+    refused(
+        settings(tmp_path / f"own.{kind}"), r"own\.\w+ would need about 0\.1 MiB of memory, but only 0\.1 MiB is avail"
+    )
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    assert len(table.load_pool(settings(tmp_path / f"own.{kind}"), None).y) == 800

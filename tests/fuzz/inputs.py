@@ -652,9 +652,31 @@ BAD_FOLDERS: tuple[dict[str, bytes], ...] = (
 )
 
 
+TABLE = "size,colour,y\n" + "".join(f"{n / 7},{'red' if n % 2 else 'blue'},{'abc'[n % 3]}\n" for n in range(60))
+BAD_TABLES: tuple[bytes, ...] = (
+    b"",
+    b"size,colour,y\n",
+    TABLE.replace("colour", "size").encode(),
+    TABLE.replace(",y\n", ",z\n").encode(),
+    TABLE.replace(",y\n", ",\n").encode(),
+    TABLE.encode("utf-16"),
+    TABLE.replace("red", "r\xe9d").encode("latin-1"),
+    TABLE.replace("red", "", 1).encode(),
+    TABLE.replace("red", "7", 1).encode(),
+    TABLE.replace("red,", "", 1).encode(),
+    TABLE.replace("red,", "red,red,", 1).encode(),
+    TABLE.replace("red,", '"red,', 1).encode(),
+    TABLE.replace(",a\n", ",\n").encode(),
+    TABLE.replace(",a\n", ",1.5\n").replace(",b\n", ",2\n").replace(",c\n", ",3\n").encode(),
+    TABLE.replace(",b\n", ",a\n").replace(",c\n", ",a\n").encode(),
+    TABLE.replace(",", "\0").encode(),
+    b"PAR1" + TABLE.encode() + b"PAR1",
+)
+
+
 @st.composite
 def data_files(draw: DrawFn) -> Case:
-    kind = draw(st.integers(0, 6))
+    kind = draw(st.integers(0, 8))
     data: Values = {"kind": "arrays", "path": "data.npz"}
     files: dict[str, bytes] = {"data.npz": npz(x_train=X, y_train=Y)}
     valid = kind == 0
@@ -675,6 +697,13 @@ def data_files(draw: DrawFn) -> Case:
             st.sampled_from([("n_train", 10**9), ("n_train", 1), ("test_fraction", 1.5), ("n_test", 10**9)])
         )
         data[key] = value
+    elif kind in (7, 8):
+        noise = st.one_of(st.binary(max_size=300), NOISE.map(lambda text: text.encode("utf-8", errors="surrogatepass")))
+        name = draw(st.sampled_from(["data.csv", "data.parquet"]))
+        content = draw(st.one_of(st.sampled_from(BAD_TABLES), noise))
+        valid = draw(st.booleans()) and kind == 8
+        data = {"kind": "table", "path": "data.csv" if valid else name, "target": "y"}
+        files = {"data.csv": TABLE.encode()} if valid else {name: content}
     text = dumped({**SPACE, "data": data})
     return Case(("trial", "mine.yaml", "--depth", "0"), valid, {**files, "mine.yaml": text})
 
