@@ -152,10 +152,17 @@ def test_what_leaves_the_program_is_escaped_in_one_place() -> None:
 
 
 @pytest.mark.slow
-def test_importing_the_core_loads_neither_ray_nor_mlflow() -> None:
-    """Also not through somebody else's import: a trial in this process must start fast."""
-    modules = ", ".join([*(f"harness.{name}" for name in CORE), "harness.training.one_trial"])
-    program = f"import sys, {modules}; print(sorted({{'ray', 'mlflow', 'optuna', 'matplotlib'}} & set(sys.modules)))"
+def test_training_loads_neither_ray_nor_mlflow_nor_a_compiler() -> None:
+    """Also not through somebody else's import: a trial in this process must start fast, and a worker too."""
+    modules = ", ".join(f"harness.{name}" for name in CORE)
+    program = f"""
+import sys, torch, {modules}
+from harness.training.one_trial import run_one
+from tests.tiny import config
+for kind in ("ldn", "ddn"):
+    run_one(config(kind, max_epochs=1), device=torch.device("cpu"), test=True)
+print(sorted({{"ray", "mlflow", "optuna", "matplotlib", "torch._dynamo"}} & set(sys.modules)))
+"""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT.parent, check=True
     )

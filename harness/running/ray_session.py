@@ -18,25 +18,32 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.tune.execution import class_cache
 
 from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
+TRIALS_NEED = ["harness.running.worker", "harness.training.train"]
 LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, debug: bool = False, may_exit: bool = False) -> Iterator[Path]:
+def ray_session(
+    address: str | None, debug: bool = False, may_exit: bool = False, every_cpu: bool = False
+) -> Iterator[Path]:
     """A folder for the length of a run, and Ray: our own, or the one at `address`.
 
-    A Ray that this process is already connected to is left alone.
+    `every_cpu` says that there is a trial for every CPU: a Ray of our own starts a worker for each, and they import
+    what trials need while the driver is busy with other things. A Ray that this process is already connected to is
+    left alone.
     """
     with _folder_of_a_run() as folder:
         if ray.is_initialized():
-            yield folder
+            with _any_worker_serves():
+                yield folder
             return
         common: dict[str, Any] = {"log_to_driver": debug, "configure_logging": debug}
         if not answers(address):
@@ -45,7 +52,7 @@ def ray_session(address: str | None, debug: bool = False, may_exit: bool = False
             if address:
                 ray.init(address=address, **common)
             else:
-                _start_here(folder, debug, common)
+                _start_here(folder, debug, common, every_cpu)
         except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
             what = f"no Ray answers at address {address!r}" if address else "Ray does not start"
             raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
@@ -53,13 +60,13 @@ def ray_session(address: str | None, debug: bool = False, may_exit: bool = False
             if address:
                 yield folder
             else:
-                with _watched(folder, may_exit):
+                with _watched(folder, may_exit), _any_worker_serves():
                     yield folder
         finally:
             _shut_down()
 
 
-def _start_here(folder: Path, debug: bool, common: dict[str, Any]) -> None:
+def _start_here(folder: Path, debug: bool, common: dict[str, Any], every_cpu: bool = False) -> None:
     _make_token()
     with (
         _environment(RAY_AUTH_MODE="token"),
@@ -74,8 +81,11 @@ def _start_here(folder: Path, debug: bool, common: dict[str, Any]) -> None:
             include_dashboard=False,
             _node_ip_address=LOOPBACK,
             _temp_dir=str(folder),
-            # Nobody reads metrics. A GCS that is gone does not come back: whoever waits for it ends soon.
-            _system_config={"enable_metrics_collection": False, "gcs_rpc_server_reconnect_timeout_s": 10},
+            _system_config={
+                "enable_metrics_collection": False,  # nobody reads them
+                "gcs_rpc_server_reconnect_timeout_s": 10,  # one that is gone does not come back: no use in waiting
+                "preload_python_modules": TRIALS_NEED if every_cpu else [],
+            },
             **common,
         )
 
@@ -131,8 +141,27 @@ def _no_printing(debug: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _any_worker_serves() -> Iterator[None]:
+    """Lets Tune take workers that run already, where all of them are on this machine.
+
+    It asks for environment variables of the driver's, and Ray would start other workers to have them. Here they have
+    them from the start.
+    """
+
+    def remote_class(cache: Any, trainable: Any) -> Any:
+        if trainable not in cache._cache:
+            cache._cache[trainable] = ray.remote(trainable)
+        return cache._cache[trainable]
+
+    node: Any = ray._private.worker._global_node
+    started_here = node is not None and node.is_head()
+    with _replaced(class_cache._ActorClassCache, **({"get": remote_class} if started_here else {})):
+        yield
+
+
+@contextlib.contextmanager
 def _replaced(owner: Any, **values: Any) -> Iterator[None]:
-    """Attributes of Ray's, changed while it starts. One that a later Ray lacks is left out."""
+    """Attributes of Ray's, changed for a while. One that a later Ray lacks is left out."""
     before = {name: getattr(owner, name) for name in values if hasattr(owner, name)}
     try:
         for name in before:

@@ -178,7 +178,7 @@ def run_units(
         with (
             full_disk_told(options.out, storage, tempfile.gettempdir()),
             _quiet_ray(options.debug),
-            ray_session(options.address, options.debug, options.may_exit) as folder,
+            ray_session(options.address, options.debug, options.may_exit, _use_every_cpu(waiting, options)) as folder,
         ):
             capacity = count_slots(options)
             slots = min(capacity, options.workers or capacity)
@@ -198,6 +198,12 @@ def run_units(
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
+
+
+def _use_every_cpu(units: Sequence[RunningUnit], options: RunOptions) -> bool:
+    """Of this machine, at once."""
+    trials = sum(unit.plan.trials for unit in units)
+    return min(trials, options.workers or trials) * options.cpus_per_trial >= (os.cpu_count() or 1)
 
 
 def checkpoint_root(options: RunOptions) -> str:

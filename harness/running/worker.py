@@ -62,7 +62,6 @@ def run_task(
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a trial that was given no GPU must not touch one
 
     import torch
-    import torch._dynamo  # optimisers import it when the first one is made
 
     from harness.training import (
         devices,

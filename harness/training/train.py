@@ -27,6 +27,7 @@ from harness.training.cost import PhaseTimer
 from harness.training.devices import AUTOCAST, prepare
 from harness.training.evaluate import measure
 from harness.training.networks import build_network
+from harness.training.sgd import SGD
 
 OnReport = Callable[[Progress, Callable[[Path], None]], None]
 """Called with what was reached and a function that writes a checkpoint to a path, to be called or not."""
@@ -126,7 +127,7 @@ class _Trial:
     n_train: int
     network: DepthNet
     state: list[Tensor]  # all of the network's tensors, which are views of these few
-    optimiser: torch.optim.SGD
+    optimiser: SGD
     momenta: list[Tensor]  # one buffer for those of all parameters; none where there is no momentum
     scaler: torch.amp.GradScaler  # of the loss in float16, whose small gradients would be zero; else it does nothing
     best_weights: DepthWeights | None  # over depths: where the best ones are laid out to be read
@@ -149,7 +150,7 @@ class _Trial:
         if config.training.compile:
             network.backbone.compile()
         settings = config.training
-        optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
+        optimiser = SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
         momenta = []
         if settings.momentum:
             # From the beginning, since a parameter may get its first gradient late, and the fused step wants all
