@@ -24,7 +24,7 @@ ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 
 test: $(INSTALLED) ## Run all tests, including real end-to-end runs (about 15 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 fast: $(INSTALLED) ## Run the fast tests only, in about a minute.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'

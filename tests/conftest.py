@@ -1,20 +1,47 @@
 """Settings of every test."""
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
 
 # The same examples every time, and no limit by the clock: a busy machine must not fail a test.
-settings.register_profile("harness", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("harness", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("harness")
+
+# Tests import torch, Ray, MLflow and more: the collector would look through all of it again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.freeze()  # the process ends, and everything with it
+
+
+# Files of the slow suite that take more than about ten seconds, so that processes which share it end together.
+LONGEST_FIRST = (
+    *("test_killed_driver.py", "test_readme.py", "test_ray_up.py", "test_on_ray.py", "test_two_nodes.py"),
+    *("test_wheel.py", "test_ray_session.py", "test_fuzz.py", "test_api.py", "test_command.py", "test_server.py"),
+    *("test_doctor.py", "test_browser.py", "test_real_run.py", "test_notebook.py", "test_ramp.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turns = {name: turn for turn, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: turns.get(item.path.name, len(turns)))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Small networks are faster on one thread, and sums come out the same on every machine's core count."""
+    import torch
+
     torch.set_num_threads(1)
 
 

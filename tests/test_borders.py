@@ -1,6 +1,7 @@
 """The borders of design.md: who may import what, and who may open the test set."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +36,16 @@ def _sources(*names: str) -> list[Path]:
     return [path for name in names for path in (*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py"))]
 
 
+@functools.cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def _imports(path: Path) -> set[str]:
     """Every dotted name that a file imports, wherever in the file it does; `from a import b` gives a and a.b."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -51,8 +58,7 @@ def _packages(path: Path) -> set[str]:
 
 
 def _named(path: Path, name: str) -> bool:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return any(getattr(node, "id", getattr(node, "attr", None)) == name for node in ast.walk(tree)) or any(
+    return any(getattr(node, "id", getattr(node, "attr", None)) == name for node in _nodes(path)) or any(
         imported.endswith(f".{name}") for imported in _imports(path)
     )
 
@@ -107,7 +113,7 @@ def test_no_method_is_known_by_its_name() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.value!r}"
         for path in outside
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and names & set(node.value.split(","))
     ]
     assert sorted(found) == []
@@ -121,10 +127,9 @@ def test_measures_and_keys_are_plain_values() -> None:
 def test_the_test_set_is_opened_in_one_place() -> None:
     outside = [path for path in ROOT.rglob("*.py") if (ROOT / "data") not in path.parents]
     assert [path for path in outside if _named(path, "load_test")] == [ROOT / "training" / "final.py"]
-    opener = ast.parse((ROOT / "training" / "final.py").read_text(encoding="utf-8"))
     calls = [
         function.name
-        for function in ast.walk(opener)
+        for function in _nodes(ROOT / "training" / "final.py")
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "load_test"
@@ -135,7 +140,7 @@ def test_the_test_set_is_opened_in_one_place() -> None:
 
 def test_nothing_prints_but_the_command_line() -> None:
     def prints(path: Path) -> bool:
-        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        calls = [node for node in _nodes(path) if isinstance(node, ast.Call)]
         return any(getattr(call.func, "id", None) == "print" for call in calls)
 
     assert [path for path in ROOT.rglob("*.py") if prints(path)] == []

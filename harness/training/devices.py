@@ -67,7 +67,8 @@ def prepare(device: torch.device, settings: TrainingSettings) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = settings.deterministic
-    torch.use_deterministic_algorithms(settings.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != settings.deterministic:  # the call imports torch's compiler
+        torch.use_deterministic_algorithms(settings.deterministic)
 
 
 def _check_precision(device: torch.device, precision: Precision) -> None:

@@ -1,7 +1,7 @@
 """Stochastic gradient descent as torch has it, without torch's compiler.
 
-Every method of an optimiser imports the compiler first, only to tell it to stay away: more than a second of each
-worker's start, for something that is never used here.
+An optimiser imports the compiler, only to tell it to stay away: more than a second of each worker's start, for
+something that is never used unless a space asks for it.
 """
 
 import inspect
@@ -20,6 +20,4 @@ class SGD(torch.optim.SGD):
 
     add_param_group = _plain("add_param_group")
     zero_grad = _plain("zero_grad")
-    state_dict = _plain("state_dict")
-    load_state_dict = _plain("load_state_dict")
     step = torch.no_grad()(_plain("step"))

@@ -319,4 +319,4 @@ def test_memory_does_not_grow_with_the_number_of_searches(tmp_path: Path) -> Non
         return kept[-1]
 
     held(5)  # what is loaded once
-    assert held(65) - held(5) < 60 * 2000  # one unit with its logs and its search would be a hundred times that
+    assert held(25) - held(5) < 20 * 2000  # one unit with its logs and its search would be a hundred times that

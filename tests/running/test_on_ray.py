@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ray.tune.execution import class_cache
 
 from harness.cli import main
 from harness.errors import MachineError, UserError
+from harness.running.ray_session import ray_session
 from harness.running.store import UnitFolder, only_writer
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
@@ -29,6 +31,21 @@ def test_a_second_run_on_the_same_results_is_refused_and_writes_nothing(tmp_path
     assert list(tmp_path.rglob("*")) == [tmp_path / "quickstart"]
     with only_writer([tmp_path / "quickstart"]):
         pass  # the first has ended
+
+
+def test_tune_takes_workers_that_are_there() -> None:
+    """It asks for an environment of their own, for which Ray would start others."""
+
+    class Trainable:
+        pass
+
+    def asked_for() -> object:
+        return class_cache._ActorClassCache().get(Trainable)._default_options.get("runtime_env")
+
+    assert asked_for(), "Tune has changed: what ray_session does about it can go"
+    with ray_session(None):
+        assert not asked_for()
+    assert asked_for()
 
 
 def test_the_same_seed_gives_the_same_results_at_any_worker_count(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.running import ray_session
+from harness.running.runner import RunOptions, _use_every_cpu
+from tests.rehearsed import make_unit
 from tests.running.results import kill_nine, ledger, listening, processes_of, wait_for
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 in /proc/net/tcp and tcp6
@@ -68,6 +70,26 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
         wait_for(lambda pids=processes: not alive(pids), "the end of Ray's processes")  # type: ignore[misc]
         started = processes
         assert list(temp.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("cpus", "options", "every"),
+    [
+        (2, RunOptions(), True),
+        (7, RunOptions(), True),  # grid has seven trials
+        (8, RunOptions(), False),
+        (14, RunOptions(cpus_per_trial=2.0), True),
+        (4, RunOptions(workers=3), False),
+    ],
+)
+def test_workers_import_ahead_only_where_there_is_a_trial_for_each(
+    cpus: int, options: RunOptions, every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a few hundred MB, and a large machine has many CPUs."""
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    unit = make_unit(tmp_path, "grid")
+    assert unit.plan.trials == 7
+    assert _use_every_cpu([unit], options) == every
 
 
 def test_only_folders_of_runs_that_are_gone_are_removed(temp: Path) -> None:
