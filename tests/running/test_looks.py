@@ -141,7 +141,8 @@ def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
     command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
     command += ["--seeds", "0-3", "--until-verdict", "--looks", "2,4"]
-    command += [word for setting in SMALL for word in ("--set", setting)]
+    smaller = ("depth.max=2", "budget.early_stopping_trials=3")
+    command += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
 
     def start(out: Path, temp: str) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "RAY_TMPDIR": temp, "PYTHONPATH": str(ROOT)}
