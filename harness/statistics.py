@@ -106,6 +106,9 @@ class Question:
 def judge(questions: Sequence[Question], looks: tuple[int, ...] = ()) -> list[Verdict]:
     """The verdicts on a family of questions: the chance that any claim among them is wrong is at most LEVEL.
 
+    So it is with Gaussian differences. Strongly skewed ones, a few bad seeds among many good ones, make t intervals too
+    short: `python -m benchmarks verdicts` says how often claims are wrong then.
+
     `looks` are the numbers of seeds at which the family is, or would have been, judged: see `over_looks`.
 
     Holm's procedure with Shaffer's count. Every question has two hypotheses, "the mean is 0" and "it is −margin"; they

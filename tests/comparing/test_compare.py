@@ -393,6 +393,8 @@ def test_seeds_of_a_method_that_declare_other_facts_are_refused() -> None:
         compare([first.model_copy(update={"plan": changed}), *rest])
     colour = first.plan.model_copy(update={"facts": first.plan.facts.model_copy(update={"colour": "#123456"})})
     assert compare([first.model_copy(update={"plan": colour}), *rest]).methods
+    older = first.plan.facts.model_copy(update={"seeded": not first.plan.facts.seeded})  # as read without that fact
+    assert compare([first.model_copy(update={"plan": first.plan.model_copy(update={"facts": older})}), *rest]).methods
 
 
 # --- money ----------------------------------------------------------------------------------------------------------
