@@ -40,7 +40,7 @@ def per_class(log_probs: Tensor, y: Tensor, names: Sequence[str], rows: Sequence
                 n_predicted=n_taken,
                 recall=right / n_test if n_test else None,
                 precision=right / n_taken if n_taken else None,
-                reliability=_binned(probs[:, number], of_it, CLASS_BINS),
+                reliability=_binned(probs[:, number].contiguous(), of_it, CLASS_BINS),
             )
         )
     return tuple(found)

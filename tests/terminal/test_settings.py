@@ -18,8 +18,6 @@ collect_settings: Any = importlib.import_module("docs.collect_settings")  # not 
 
 
 def settings_classes() -> list[type[BaseModel]]:
-    importlib.import_module("harness.studies.definition")  # its file format is one of its own
-
     def below(each: type[BaseModel]) -> Iterator[type[BaseModel]]:
         for child in each.__subclasses__():
             yield child

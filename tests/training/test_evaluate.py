@@ -172,6 +172,7 @@ def test_classes_are_measured_as_scikit_learn_measures_them(seed: int, n_classes
         assert balanced_accuracy(log_probs, y) == pytest.approx(balanced_accuracy_score(y, predicted))
 
 
+@pytest.mark.filterwarnings("error")  # torch warns once in a process, and a user would see it
 def test_the_reliability_of_all_classes_is_that_of_each_put_together() -> None:
     rng = np.random.default_rng(0)
     log_probs = torch.log_softmax(torch.from_numpy(rng.normal(size=(50, 3))), dim=-1)
