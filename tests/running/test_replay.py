@@ -359,12 +359,15 @@ def test_trials_of_several_devices_are_scheduled_as_such(tmp_path: Path) -> None
     assert unit.result.replayed_wall_seconds == {4: pytest.approx(150), 8: pytest.approx(100)}
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", ["asha", "optuna_tpe"])
-def test_killed_at_any_step_the_run_ends_the_same(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_step_the_run_ends_the_same(
+    tmp_path: Path, method: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("harness.running.store.os.fsync", lambda descriptor: None)
     undisturbed = together(tmp_path / "whole", method)
     steps = rehearse(undisturbed)
-    for stop in range(steps):
+    for stop in range(0, steps, every):
         rehearse(together(tmp_path / str(stop), method), max_steps=stop)
         again = together(tmp_path / str(stop), method)
         rehearse(again)
