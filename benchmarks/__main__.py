@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-ALL = ("steps", "tracking", "runner", "replay", "memory", "cluster", "utilisation", "verdicts")
+ALL = ("steps", "checkpoints", "tracking", "runner", "replay", "memory", "cluster", "utilisation", "verdicts")
 
 for name in sys.argv[1:] or ALL:
     print(f"--- {name}", flush=True)

@@ -1,0 +1,50 @@
+"""Checkpoints: what a save takes as a few flat buffers and tensor by tensor, and its share of a trial's time.
+
+Both ways write the same network of 50 blocks to the same disk in turns. The share is that of real trials on Ray Tune:
+of a search that may stop its trials, and of one that does not.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import harness
+from benchmarks.steps import alternately, conv_space, row
+from harness.records import TrialConfig
+from harness.training.cost import PhaseTimer
+from harness.training.train import _Trial
+from tests.tiny import images
+
+CPU = torch.device("cpu")
+
+
+def main() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield _flat_over_tensors(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _shares(Path(folder))
+
+
+def _flat_over_tensors(folder: Path) -> str:
+    config = TrialConfig.of(conv_space(), "ldn", 50, 0)
+    data = images()
+    trial, timer = _Trial.start(config, data, CPU), PhaseTimer(CPU)
+    network, momenta = trial.network.state_dict(), trial.optimiser.state_dict()
+
+    def tensor_by_tensor() -> None:
+        own = {name: tensor.clone() for name, tensor in network.items()}  # else they share the flat buffer
+        torch.save({"network": own, "optimiser": momenta, "best": own}, folder / "tensors.pt")
+
+    flat, tensors = alternately(lambda: trial.save(folder / "flat.pt", data, timer), tensor_by_tensor, 5)
+    return row(f"a checkpoint of {len(network)} tensors, flat over tensor by tensor", flat, tensors, "goal ≤ 0.10")
+
+
+def _shares(out: Path) -> Iterator[str]:
+    results = harness.run("quickstart", ["asha", "grid"], concurrency=1, out=out, progress=False)
+    for unit in results.finished:
+        assert unit.result is not None
+        cost = unit.result.cost
+        share = cost.phases["checkpoint"] / cost.held_seconds
+        yield f"{unit.plan.method}: checkpoints and reports took {share:.1%} of {cost.held_seconds:.1f} s held"
