@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster]'
 	@touch $@
 
-COMPARED := ldn,exits,grid,random_search,optuna_tpe,golden_section,asha
+COMPARED := ldn,elastic,grid,random_search,optuna_tpe,golden_section,asha
 compare: $(INSTALLED) ## Two one-shot methods and five searches on ten seeds: verdict, report, link (SEEDS=0-9 OUT=results).
 	$(BIN)/harness run quickstart --methods $(COMPARED) --replay --seeds $(or $(SEEDS),0-9) --out $(or $(OUT),results)
 

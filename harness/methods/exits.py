@@ -18,7 +18,7 @@ class Exits(OneShotMethod):
     """
 
     validation: ClassVar[Validation] = "chooses"
-    colour: ClassVar[str] = "#E6A100"
+    colour: ClassVar[str] = "#B8860B"
 
     def weights(self, log_beta: Tensor) -> SetWeights:
         return SetWeights(log_beta)
