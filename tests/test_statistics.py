@@ -168,6 +168,20 @@ def test_a_family_by_hand() -> None:
     assert [first.outcome, second.outcome, third.outcome] == ["better", "as good", "as good"]
 
 
+def test_a_question_that_is_settled_makes_the_next_one_easier() -> None:
+    """Holm's divisor: p = 0.03 is too large beside another open question, and small enough once that is settled."""
+
+    def question(p: float) -> Question:
+        noise = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+        return Question(tuple(noise + stats.t.isf(p / 2, 4) * stats.sem(noise)))
+
+    def words(*p_values: float) -> list[str]:
+        return [verdict.outcome for verdict in judge([question(p) for p in p_values])]
+
+    assert words(0.03, 0.001) == ["cheaper", "cheaper"]
+    assert words(0.03, 0.04) == ["undecided", "undecided"]
+
+
 def test_seeds_needed_by_hand() -> None:
     # s = 0.02, mean 0, margin 0.01: t(0.975, n-1) · 0.02 / sqrt(n) < 0.01 first holds at n = 18 (t = 2.1098: 0.00995;
     # n = 17: t = 2.1199: 0.01028).
