@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from harness.records import Unit
-from harness.tracking.address import Experiment, check_uri, sqlite_file
+from harness.tracking.address import Experiment, check_uri
 
 
 def default_uri(out: Path) -> str:
@@ -29,14 +29,14 @@ class BackgroundTracker:
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
-        self._preparing = threading.Thread(target=self._prepare, name="prepares MLflow", daemon=True)
-        self._preparing.start()
+        self._importing = threading.Thread(target=_import_mlflow, name="imports MLflow", daemon=True)
+        self._importing.start()
         if at_once:
             self._thread.start()
 
     def wait_until_idle(self) -> None:
-        """Until MLflow is ready, which takes seconds: while Ray starts, and before the first trial is timed."""
-        self._preparing.join()
+        """Until MLflow is imported, which takes seconds: while Ray starts, and before the first trial is timed."""
+        self._importing.join()
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)
@@ -49,17 +49,8 @@ class BackgroundTracker:
         self._thread.join()
         return self.warning
 
-    def _prepare(self) -> None:
-        """What takes long and needs no results: MLflow's import, and the tables of a new database."""
-        with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
-            importlib.import_module("harness.tracking.writer")
-            from harness.tracking.empty_database import made_once
-
-            if sqlite_file(self._uri):
-                made_once()
-
     def _write(self) -> None:
-        self._preparing.join()
+        self._importing.join()
         unit = self._units.get()
         if unit is None:
             return
@@ -72,3 +63,8 @@ class BackgroundTracker:
             tracker.write_unit(unit, winner)
             self.warning = tracker.warning
             unit = self._units.get()
+
+
+def _import_mlflow() -> None:
+    with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
+        importlib.import_module("harness.tracking.writer")

@@ -16,7 +16,7 @@ def fill_if_empty(database: Path) -> None:
         return
     with contextlib.suppress(Exception):  # a cache that cannot be written, an MLflow that does it in another way
         partial = database.with_name(f".{database.name}.partial")
-        shutil.copyfile(made_once(), partial)
+        shutil.copyfile(_made_once(), partial)
         partial.replace(database)
 
 
@@ -24,8 +24,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "depth-search-harness"
 
 
-def made_once() -> Path:
-    """Where the tables of this version are; makes them if nobody has."""
+def _made_once() -> Path:
     made = cache_folder() / f"mlflow-{mlflow.__version__}.db"
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
