@@ -74,7 +74,7 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
     """A line of words and a line of numbers for each pair; all of a comparison's have the same widths."""
     cost, measures = leading_cost(comparison.contamination), list(judged(comparison.margins))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
-    table.add_column(title, no_wrap=True, width=min(24, max(map(len, comparison.methods))))
+    table.add_column(title, no_wrap=True, width=min(24, max(map(len, (title, *comparison.methods)))))
     table.add_column(COST_WORDS[cost.key], width=18)
     for measure in measures:
         table.add_column(measure.title, ratio=1)
