@@ -71,8 +71,10 @@ def shown_space(name: str, overrides: Sequence[str] = ()) -> Table:
     for override in overrides:
         apply_override(changed, override)
     table = Table("setting", "value", "from", "what it is", box=None, pad_edge=False)
+    shown = list(_settings(space))
+    table.columns[0].min_width = max(len(key) for key, _, _ in shown)  # a key is copied from here: never cut
     table.columns[1].max_width = 30
-    for key, value, sentence in _settings(space):
+    for key, value, sentence in shown:
         source = "--set" if _holds(changed, key) else "file" if _holds(given, key) else "default"
         table.add_row(key, value, source if value else "", sentence, style="" if value else "bold")
     return table

@@ -82,8 +82,8 @@ def test_a_cell_that_is_its_base_is_called_like_it(tmp_path: Path) -> None:
 
 def test_one_claim_for_each_method_and_place(tmp_path: Path) -> None:
     margins = tmp_path / "strict.yaml"
-    text = (Path(__file__).parents[2] / "search_spaces" / "digits.yaml").read_text()
-    margins.write_text(text + "margins: {accuracy: 0.002, ece: 0.03}\n")
+    space = yaml.safe_load((Path(__file__).parents[2] / "search_spaces" / "digits.yaml").read_text())
+    margins.write_text(yaml.safe_dump({**space, "margins": {"accuracy": 0.002, "ece": 0.03}}))
     claims = [
         {**CLAIM, "of": "accuracy", "methods": ["ldn", "exits"], "than": "grid", "at": {"base": "each"}},
         {**CLAIM, "of": "ece", "methods": ["ldn"], "than": "grid"},
