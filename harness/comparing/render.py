@@ -40,14 +40,19 @@ def verdict(comparison: Comparison) -> RenderableType:
     groups = {"one-shot": ours, "search": [pair for pair in stage.pairs if pair not in ours]}
     tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
     footer = Text(f"\n{' '.join(_how_to_read(comparison))}", style="dim")
-    who = f"every method against {stage.against}" if stage.against else f"{comparison.reference} against every method"
-    title = f"Verdict · {comparison.space} · {_seeds(len(comparison.seeds))}" + (f" · {who}" if stage.pairs else "")
+    who = f" · {_who(comparison)}" if stage.pairs else ""
+    title = f"Verdict · {comparison.space} · {_seeds(len(comparison.seeds))}{who}"
     return Panel(
         Group(Text(comparison.headline, style="bold"), *tables, footer),
         title=Text(title),
         title_align="left",
         box=box.ROUNDED,
     )
+
+
+def _who(comparison: Comparison) -> str:
+    against = comparison.search.against
+    return f"every method against {against}" if against else f"{comparison.reference} against every method"
 
 
 def _seeds(count: int) -> str:
@@ -170,7 +175,7 @@ def _missing(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    lines = [f"# {markdown_text(comparison.space)}: {markdown_text(comparison.reference)} against the searches", ""]
+    lines = [f"# {markdown_text(comparison.space)}: {markdown_text(_who(comparison))}", ""]
     lines += [f"**{markdown_text(comparison.headline)}**", ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):

@@ -116,7 +116,7 @@ def sentence(pair: Pair, contaminated: bool) -> str:
     if len(pair.seeds) == 1:
         return f"{costs}, on one seed only: no interval and no verdict."
     qualities = [
-        quality_phrase(measure.title, measure.unit, pair.verdicts[measure.key])
+        quality_phrase(measure.title, measure.unit, pair.verdicts[measure.key], pair.differences[measure.key])
         for measure in QUALITIES
         if measure.key in pair.verdicts
     ]
@@ -156,15 +156,18 @@ def straddles_one(found: Interval) -> bool:
     return found.low is not None and found.high is not None and found.low <= 1 <= found.high
 
 
-def quality_phrase(title: str, unit: str, verdict: Verdict) -> str:
-    """`its accuracy is slightly worse, by 0.004 (0.001 to 0.007), which is within the margin of 0.01`."""
+def quality_phrase(title: str, unit: str, verdict: Verdict, difference: Interval) -> str:
+    """`its accuracy is slightly worse, by 0.004 (0.001 to 0.007), which is within the margin of 0.01`.
+
+    `difference` has the measure's own direction, as the tables show it.
+    """
     margin = f"{verdict.margin:g} {unit}".strip()
     by = loss(verdict.advantage)
     match verdict.outcome:
         case "better":
             return f"its {title} is better, by {gain(verdict.advantage)}"
         case "as good":
-            return f"its {title} is as good: {signed(verdict.advantage)}, margin {margin}"
+            return f"its {title} is as good: {signed(difference)}, margin {margin}"
         case "slightly worse":
             return f"its {title} is slightly worse, by {by}, which is within the margin of {margin}"
         case "worse":
@@ -174,7 +177,7 @@ def quality_phrase(title: str, unit: str, verdict: Verdict) -> str:
         case "identical":
             return f"its {title} is identical on every seed"
         case "undecided":
-            return f"its {title} is undecided ({signed(verdict.advantage)}): {seeds_needed(verdict)} would decide"
+            return f"its {title} is undecided ({signed(difference)}): {seeds_needed(verdict)} would decide"
         case _:
             return f"{title}: all seeds differ by the same amount, so there is no interval and no verdict"
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from harness.comparing import Comparison, compare
+from harness.comparing.numbers import signed
 from harness.comparing.sentences import cost_phrase, headline
 from harness.comparing.tables import family, summary_tables
 from harness.comparing.values import Pair, Stage
 from harness.errors import UserError
-from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, USD, WITH_WORKER_START, Outcome
+from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, QUALITIES, USD, WITH_WORKER_START, Outcome
 from harness.records import Cost, Unit
 from harness.statistics import Interval, Question, Verdict, judge
 from harness.statistics import Outcome as Word
@@ -57,6 +58,15 @@ def test_the_sentence_has_the_promised_form() -> None:
     (sentence,) = compare(make_units(("ldn", "grid"), range(3), ldn_log_likelihood=-0.03)).sentences
     assert "its log-likelihood is undecided (" in sentence
     assert "seeds in all would decide" in sentence
+
+
+def test_sentences_show_differences_as_the_tables_do() -> None:
+    """A larger ECE is a positive difference, though it is worse."""
+    comparison = compare(make_units(("ldn", "grid"), range(2)))
+    (pair,), (sentence,) = comparison.search.pairs, comparison.sentences
+    (ece,) = (quality for quality in QUALITIES if quality.title == "ECE")
+    assert pair.verdicts[ece.key].outcome in ("as good", "undecided")
+    assert signed(pair.differences[ece.key]) in sentence.partition("its ECE is ")[2]
 
 
 def test_ece_is_judged_in_its_own_direction() -> None:
