@@ -174,7 +174,7 @@ def test_two_simulated_nodes(cluster: Any, tmp_path: Path, capsys: pytest.Captur
     readonly = tmp_path / "a_file"
     readonly.write_text("a storage folder cannot be made here")
     assert "cannot write" in refused("--storage", str(readonly))
-    never = refused("--gpus-per-trial", "4")
+    never = refused("--gpus-per-trial", "1", "--cpus-per-trial", "2")
     assert "no machine ever has that (largest now: 2 GPU, 1 CPU); lower --gpus-per-trial" in never
 
     # A node whose Ray really differs does not join. Here the node is real and gives the answers; the difference is

@@ -166,7 +166,9 @@ def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_
         assert all(read(killed, method, seed) == read(undisturbed, method, seed) for seed in one.seeds)
     [pair], [same] = one.search.pairs, other.search.pairs
     for quality in judged(one.margins):
-        assert pair.verdicts[quality.key] == same.verdicts[quality.key]
+        verdict, undisturbed_one = pair.verdicts[quality.key], same.verdicts[quality.key]
+        # How many seeds more it needs hangs on what else is open, the cost's verdict included, which is of the clock.
+        assert (verdict.outcome, verdict.advantage) == (undisturbed_one.outcome, undisturbed_one.advantage)
 
 
 @pytest.mark.slow

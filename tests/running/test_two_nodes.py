@@ -23,7 +23,8 @@ def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     """In a process of its own: another Ray that ran before leaves settings behind, and this one starts no actor."""
     temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
     code = f"from tests.running.test_two_nodes import lose_a_node; lose_a_node({str(tmp_path)!r}, {temp!r})"
-    environment = os.environ | {"HARNESS_LOGICAL_GPUS": "1", "PYTHONPATH": str(ROOT)}
+    # Ray notes the cluster's address in its own folder, which nobody may have made yet.
+    environment = os.environ | {"HARNESS_LOGICAL_GPUS": "1", "PYTHONPATH": str(ROOT), "RAY_TMPDIR": temp}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=400)
     shutil.rmtree(temp, ignore_errors=True)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -32,6 +33,7 @@ def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
 def lose_a_node(folder: str, temp: str) -> None:
     from ray.cluster_utils import Cluster
 
+    Path(temp, "ray").mkdir()
     out, head = Path(folder), {**NODE, "include_dashboard": False, "temp_dir": temp}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
