@@ -22,7 +22,7 @@ compare: $(INSTALLED) ## Two one-shot methods and five searches on ten seeds: ve
 ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 	$(BIN)/harness ui --open
 
-test: $(INSTALLED) ## Run all tests, including real end-to-end runs (about 15 minutes on two cores).
+test: $(INSTALLED) ## Run all tests, including real end-to-end runs (13 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
