@@ -157,9 +157,12 @@ class _Worker:
         last_epoch: int | None = None,
     ) -> None:
         """Goes on from the checkpoint `key`, else from `begin_with`, else from the start."""
-        fetched = self.checkpoints.fetched
-        with fetched(key) as own, fetched(begin_with or key) as other, contextlib.suppress(_Reached):
-            self._run_from(own or other, config, data, key, last_epoch)
+        with contextlib.ExitStack() as held:
+            resume_from = held.enter_context(self.checkpoints.fetched(key))
+            if resume_from is None and begin_with:
+                resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
+            with contextlib.suppress(_Reached):
+                self._run_from(resume_from, config, data, key, last_epoch)
 
     def _run_from(
         self, resume_from: Path | None, config: TrialConfig, data: "TrainingData", key: str, last_epoch: int | None

@@ -47,6 +47,7 @@ def start(device: torch.device, share: float) -> None:
     """
     if device.type != "cuda":
         return
+    os.environ.setdefault(*CUBLAS_WORKSPACE)
     if share < 1:
         torch.cuda.set_per_process_memory_fraction(share, device)
     torch.cuda.empty_cache()

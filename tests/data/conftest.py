@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import scipy.io
 
 from harness.data.torchvision_import import torchvision_datasets
@@ -24,6 +25,18 @@ def _no_user_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
     monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def folder_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own to stand in, and no Ray."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def start(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(ray, "init", start)
 
 
 @pytest.fixture

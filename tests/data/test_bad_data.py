@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 import yaml
 from PIL import Image
 
@@ -32,16 +31,7 @@ SPACE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own to stand in, and no Ray."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-
-    def start(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("Ray was started")
-
-    monkeypatch.setattr(ray, "init", start)
+pytestmark = pytest.mark.usefixtures("folder_without_ray")
 
 
 @pytest.fixture(params=["run", "trial"])

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import ray
 import yaml
 from PIL import Image
 
@@ -20,17 +18,7 @@ from harness.text.strict_yaml import parse_yaml
 from .test_table import LABELS, NUMBERS, WORDS, N, lines
 from .tiny_files import pixels
 
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own to stand in, and no Ray."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-
-    def start(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("Ray was started")
-
-    monkeypatch.setattr(ray, "init", start)
+pytestmark = pytest.mark.usefixtures("folder_without_ray")
 
 
 def proposed(given: str, target: str | None = None) -> SearchSpace:

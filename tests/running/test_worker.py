@@ -84,7 +84,14 @@ def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, m
         content = (tmp_path / key).read_bytes()
         kept.setdefault(torch.load(tmp_path / key, weights_only=True)["epoch"], content)
 
+    asked: list[str] = []
+
+    def fetched(wanted: str) -> Any:
+        asked.append(wanted)
+        return CheckpointStore.fetched(store, wanted)
+
     monkeypatch.setattr(store, "save", save)
+    monkeypatch.setattr(store, "fetched", fetched)
 
     def work() -> worker._Worker:
         one = worker._Worker(CONFIG, store, 1.0, torch.device("cpu"), None, (0.0, 0.0))
@@ -92,6 +99,7 @@ def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, m
         return one
 
     work().train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    assert asked == [KEY], "each look is a request where the storage is far away"
     for begin in (None, 2, 4, 6):  # the epoch of the checkpoint that it left
         begin_with = f"begin-{begin}.pt"
         if begin:
@@ -103,6 +111,7 @@ def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, m
         assert got["epoch"] == 4
         for part in ("network", "momenta", "best_state"):
             assert all(torch.equal(a, b) for a, b in zip(got[part], wanted[part], strict=True))
+        assert asked[-2:] == [key, begin_with], "the one before is looked for where there is none of its own"
         facts = received_report(sent[0]).facts
         assert facts and facts.resumed_from.epochs == {None: 0, 2: 2, 4: 4, 6: 0}[begin]
 

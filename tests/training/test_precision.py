@@ -2,6 +2,7 @@
 bfloat16 may not run at all, so matrix products inside `torch.autocast` are rounded to its 8 bits by hand."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,8 +163,14 @@ def test_a_gpu_is_brought_up_before_a_trials_clock_runs(monkeypatch: pytest.Monk
     monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda share, device: asked.append(share))
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: asked.append("empty"))
     monkeypatch.setattr("torch.cuda.synchronize", lambda device: asked.append("wait"))
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     ones = torch.ones
-    monkeypatch.setattr("torch.ones", lambda *shape, device: ones(*shape))
+
+    def first_of_cuda(*shape: int, device: torch.device) -> Tensor:
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"], "it is read when CUDA starts"
+        return ones(*shape)
+
+    monkeypatch.setattr("torch.ones", first_of_cuda)
     start(torch.device("cpu"), 1)
     assert asked == []
     start(torch.device("cuda"), 0.25)
