@@ -306,6 +306,7 @@ def run(
     looks: Seeds | None = None,
     fresh: bool = False,
     address: str | None = None,
+    wait: float = 600.0,
     storage: str | None = None,
     data_dir: Folder | None = None,
     tracking_uri: str | None = None,
@@ -347,15 +348,20 @@ def run(
         replay=replay,
         fresh=fresh,
         address=address,
+        wait=wait,
         storage=storage,
         data_dir=data_dir,
         debug=debug,
     )
     from harness.terminal.progress import shown
 
-    results = planned.start(shown(progress)).against(reference)
-    for sentence in results.went_wrong:
+    def warn(sentence: str) -> None:
         warnings.warn(sentence, stacklevel=2)
+
+    results = planned.start(shown(progress), warn).against(reference)
+    for sentence in results.went_wrong:
+        if sentence not in results.warnings:  # those were told at once
+            warn(sentence)
     return results
 
 
@@ -379,7 +385,7 @@ class PlannedRun:
     def forecast(self) -> "Forecast":
         from harness.running.forecast import forecast
 
-        return forecast(self.units, self.options.data_dir)
+        return forecast(self.units, self.options.data_dir, self.options.address)
 
     def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""

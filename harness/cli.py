@@ -137,6 +137,13 @@ ray_options = with_options(
     click.option("--max-failures", type=int, default=2, show_default=True, help="Retries of a crashed trial."),
     click.option("--fresh", is_flag=True, help="Move earlier results aside instead of resuming."),
     click.option("--address", help="Address of a running Ray cluster; starts Ray on this machine by default."),
+    click.option(
+        "--wait",
+        type=float,
+        default=600.0,
+        show_default=True,
+        help="Seconds to wait for the first machine that holds a trial, at an --address.",
+    ),
     click.option("--storage", help="Where checkpoints go: a folder or URI that every node can reach."),
     click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing."),
     results_option,

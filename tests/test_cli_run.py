@@ -7,6 +7,7 @@ import pytest
 import ray
 
 from harness.cli import main
+from harness.cluster.slots import ClusterSlots
 from harness.running import runner
 from tests.methods.test_parse import MINE
 
@@ -50,6 +51,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--seeds", "0-9", "--looks", "5,10"], "looks are taken by --until-verdict, which was not given"),
         (["--seeds", "0", "--until-verdict"], "--until-verdict needs at least 2 seeds to choose from"),
         (["--usd-per-hour", "-0.5"], "usd_per_hour must be a number of at least 0; got -0.5"),
+        (["--wait", "-1"], "wait must be a number of at least 0; got -1.0"),
         (["--usd-per-hour", "nan"], "usd_per_hour must be a number of at least 0; got nan"),
         (["--trials", "0"], "trials must be a whole number, at least 1; got 0"),
         (["--epochs", "0"], "epochs must be a whole number, at least 1; got 0"),
@@ -153,9 +155,9 @@ def test_more_than_any_node_has(
 
 
 def test_fractions_of_a_gpu_fit_as_often_as_they_should(two_small_nodes: None) -> None:
-    assert runner.count_slots(runner.RunOptions(gpus_per_trial=0.25, cpus_per_trial=0.1)) == 4
-    assert runner.count_slots(runner.RunOptions(gpus_per_trial=0.25)) == 2  # two CPUs stand beside that GPU
-    assert runner.count_slots(runner.RunOptions()) == 4
+    assert ClusterSlots(gpus=0.25, cpus=0.1, may_grow=False).capacity == 4
+    assert ClusterSlots(gpus=0.25, cpus=1.0, may_grow=False).capacity == 2  # two CPUs stand beside that GPU
+    assert ClusterSlots(gpus=0.0, cpus=1.0, may_grow=False).capacity == 4
 
 
 def test_a_ray_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,13 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from harness.cluster.checks import Check, verdict
 from harness.cluster.nodes import NodeReport, ask_nodes, autoscaler_config, share_tokens
+from harness.cluster.slots import check_resources, missing_machines, worker_types
 from harness.errors import UserError
 from harness.text.shown import redacted, without_secrets
 
@@ -105,7 +105,7 @@ def check_nodes(
 ) -> Check:
     """All machines that a `local` cluster file names are up and answer. Cloud workers start when they are needed."""
     problems = [f"{node} did not run a task" for node in silent]
-    if _missing_machines(alive, autoscaler):
+    if missing_machines(alive, autoscaler):
         wanted = (autoscaler or {})["provider"]["worker_ips"]
         absent = [str(worker) for worker in wanted if worker not in addresses]
         problems.append(f"{alive - 1} of {len(wanted)} workers are up, missing: {', '.join(absent)}")
@@ -116,14 +116,8 @@ def check_nodes(
     if problems:
         return Check("nodes", False, "; ".join(problems), remedy, fatal=False)
     return Check(
-        "nodes", True, f"{alive} alive" + (", more start when trials wait" if _worker_types(autoscaler) else "")
+        "nodes", True, f"{alive} alive" + (", more start when trials wait" if worker_types(autoscaler) else "")
     )
-
-
-def _missing_machines(alive: int, autoscaler: Mapping[str, Any] | None) -> int:
-    """How many machines of a `local` file are not up yet; counted, since names cannot be matched with addresses."""
-    provider = (autoscaler or {}).get("provider", {})
-    return max(0, len(provider.get("worker_ips", [])) + 1 - alive) if provider.get("type") == "local" else 0
 
 
 def check_versions(reports: Sequence[NodeReport]) -> Check:
@@ -154,75 +148,6 @@ def check_storage(storage: str | None, tokens: Mapping[str, str | None], hosts: 
     problems = [f"{hosts[node]}: {problem}" for node, problem in tokens.items() if problem]
     remedy = "use a bucket that all nodes may write (S3), or a folder that is mounted on all of them (NFS)"
     return verdict("storage", problems, f"{redacted(storage)}: written and read by {len(tokens)} nodes", remedy)
-
-
-@dataclass(frozen=True)
-class WorkerType:
-    """A kind of machine the autoscaler may still start."""
-
-    name: str
-    resources: Mapping[str, float]
-    most: int
-
-
-def _worker_types(autoscaler: Mapping[str, Any] | None) -> list[WorkerType]:
-    """Those that the file describes. Of `local` machines Ray knows nothing before they are up."""
-    config = autoscaler or {}
-    most = config.get("max_workers", 0)
-    types = config.get("available_node_types", {})
-    found = [
-        WorkerType(name, kind["resources"], min(most, kind.get("max_workers", most)))
-        for name, kind in types.items()
-        if kind.get("resources") and name != config.get("head_node_type")
-    ]
-    return [kind for kind in found if kind.most > 0]
-
-
-@dataclass(frozen=True)
-class TrialSlots:
-    now: int  # trials that the machines that are up can hold at once
-    most: int  # with those that may still start: all of the kind that holds most, or all that a `local` file names
-
-
-def trial_slots(
-    nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
-) -> TrialSlots:
-    """One trial runs on one machine, so slots are counted machine by machine."""
-    asked = {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0}
-    now = sum(_fits(node, asked) for node in nodes)
-    scaled = max((_fits(kind.resources, asked) * kind.most for kind in _worker_types(autoscaler)), default=0)
-    # A run started right after `ray up` should use machines that join later: assumed to be like the largest one up.
-    missing = _missing_machines(len(nodes), autoscaler) * max((_fits(node, asked) for node in nodes), default=0)
-    return TrialSlots(now, max(now + missing, scaled))
-
-
-def check_resources(
-    nodes: Sequence[Mapping[str, float]], autoscaler: Mapping[str, Any] | None, gpus: float, cpus: float
-) -> Check:
-    """A trial must fit on a machine that is up or that the autoscaler may start; else Ray would wait forever."""
-    slots = trial_slots(nodes, autoscaler, gpus, cpus)
-    words = " and ".join(f"{amount:g} {name}" for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount > 0)
-    if slots.most:
-        scaled = f", up to {slots.most} with new machines" if slots.most > slots.now else ""
-        return Check("resources", True, f"{words} per trial: {slots.now} at once now{scaled}")
-    largest = {name: max([0.0, *(node.get(name, 0) for node in nodes)]) for name in ("GPU", "CPU")}
-    types = _worker_types(autoscaler)
-    coming = "".join(f"; {kind.name}, up to {kind.most}: {_shown(kind.resources)}" for kind in types)
-    detail = f"a trial asks for {words}, no machine ever has that (largest now: {_shown(largest)}{coming})"
-    remedy = "lower --gpus-per-trial or --cpus-per-trial, or give the cluster file a larger machine and max_workers > 0"
-    if missing := _missing_machines(len(nodes), autoscaler):
-        remedy = f"wait for the {missing} machine(s) of the cluster file that are not up, or {remedy}"
-    return Check("resources", False, detail, remedy)
-
-
-def _fits(machine: Mapping[str, float], asked: Mapping[str, float]) -> int:
-    """How many trials fit on a machine at once."""
-    slack = 1e-9  # 1 / 0.1 must be 10
-    return min((int(machine.get(name, 0) / amount + slack) for name, amount in asked.items()), default=0)
-
-
-def _shown(resources: Mapping[str, float]) -> str:
-    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("GPU", "CPU"))
 
 
 def check_tracking(uri: str | None, machines: int) -> Check:

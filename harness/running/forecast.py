@@ -1,8 +1,12 @@
-"""What a run will cost at most: a few training steps of every space are timed here before anything is spent."""
+"""What a run will cost at most: a few training steps of every space are timed before anything is spent.
+
+They are timed on the device that the trials will have: on a machine of the cluster at an address, else on this one.
+"""
 
 import dataclasses
 import itertools
 import os
+import socket
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,19 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import ray
 import torch
 
-from harness.data import TrainingData, load_pool, load_training_data
+from harness.cluster.slots import ClusterSlots
+from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.data.on_device import EVAL_BATCH, mini_batches
+from harness.errors import UserError
+from harness.methods import register
 from harness.records import Progress, TrialConfig, UnitPlan
+from harness.running.messages import unpacked_method
+from harness.running.ray_session import ray_session
+from harness.running.runner import own_one_shots
 from harness.running.unit import RunningUnit
 from harness.seeds import torch_generator
+from harness.training import devices
 from harness.training.environment import environment
 from harness.training.train import run_trial
 
 WARM_UP_STEPS = 2
 TIMED_STEPS = 5  # at least
 TIMED_SECONDS = 0.5  # at least: on a busy machine a shorter look is not repeatable
+FREE_SECONDS = 120.0  # for a machine of a cluster to do it, which may be busy
 
 
 @dataclass(frozen=True)
@@ -42,29 +55,55 @@ class MethodForecast:
 class Forecast:
     methods: tuple[MethodForecast, ...]  # of every space
     device: str  # that the steps were timed on
-    gpu_missing: bool  # the run asks for GPUs and this machine has none: the seconds are those of its processor
+    caveat: str = ""  # why that is not the device that the trials will have; empty where it is
 
     @property
     def device_seconds(self) -> float:
         return sum(each.device_seconds for each in self.methods)
 
 
-def forecast(units: Sequence[RunningUnit], data_dir: Path | None) -> Forecast:
+def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str | None = None) -> Forecast:
     """Times the networks of every space and multiplies; no trial stops early here, so most runs cost less."""
     groups: dict[tuple[str, str], list[RunningUnit]] = {}
     for unit in units:
         groups.setdefault((unit.plan.space.name, unit.plan.method), []).append(unit)
-    on_gpus = units[0].plan.gpus_per_trial > 0
-    device = torch.device("cuda" if on_gpus and torch.cuda.is_available() else "cpu")
-    timings = _Timings(device, data_dir)
-    with _threads(max(1, min(int(units[0].plan.cpus_per_trial), os.cpu_count() or 1))):
-        methods = tuple(_forecast(group, timings) for group in groups.values())
-        timed_on = environment(device, units[0].plan.space.training)
-    on_cpu = device.type == "cpu"
-    return Forecast(methods, timed_on.machine if on_cpu else timed_on.device, gpu_missing=on_gpus and on_cpu)
+    wanted = _wanted(units)
+    timing = _timed(units, [config for configs in wanted.values() for config in configs], data_dir, address)
+    seconds = iter(timing.seconds)
+    lines = {key: _line(configs, [next(seconds) for _ in configs]) for key, configs in wanted.items()}
+    methods = tuple(_forecast(group, lines) for group in groups.values())
+    return Forecast(methods, timing.device, timing.caveat)
 
 
-def _forecast(units: Sequence[RunningUnit], timings: "_Timings") -> MethodForecast:
+_Network = tuple[str, str]  # space, kind of network
+
+
+def _wanted(units: Sequence[RunningUnit]) -> dict[_Network, list[TrialConfig]]:
+    """What is timed: each kind of network of each space at up to three depths, once."""
+    wanted: dict[_Network, list[TrialConfig]] = {}
+    for plan in (unit.plan for unit in units if not unit.plan.replayed):
+        if _network(plan) not in wanted:
+            depths = _possible(plan)
+            timed = sorted({depths[0], depths[len(depths) // 2], depths[-1]})
+            wanted[_network(plan)] = [plan.trial_config(depth) for depth in timed]
+    return wanted
+
+
+def _network(plan: UnitPlan) -> _Network:
+    return plan.space.name, plan.trial_config(_possible(plan)[0]).kind
+
+
+def _possible(plan: UnitPlan) -> tuple[int, ...]:
+    return (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
+
+
+def _line(configs: Sequence[TrialConfig], seconds: Sequence[float]) -> Callable[[int], float]:
+    """A straight line through up to three depths: every block costs as much as every other."""
+    line = np.polynomial.Polynomial.fit([config.depth for config in configs], seconds, deg=min(1, len(configs) - 1))
+    return lambda depth: max(0.0, float(line(depth)))
+
+
+def _forecast(units: Sequence[RunningUnit], lines: Mapping[_Network, Callable[[int], float]]) -> MethodForecast:
     plan = units[0].plan
     return MethodForecast(
         plan.space.name,
@@ -73,7 +112,7 @@ def _forecast(units: Sequence[RunningUnit], timings: "_Timings") -> MethodForeca
         len(units),
         plan.space.training.max_epochs,
         device_seconds=sum(
-            timings.trial_seconds(unit) * unit.plan.trials * unit.plan.devices
+            _trial_seconds(unit, lines[_network(unit.plan)]) * unit.plan.trials * unit.plan.devices
             for unit in units
             if not unit.plan.replayed
         ),
@@ -81,37 +120,99 @@ def _forecast(units: Sequence[RunningUnit], timings: "_Timings") -> MethodForeca
     )
 
 
-class _Timings:
-    """Seconds of a whole trial, timed once for each kind of network in each space."""
+def _trial_seconds(unit: RunningUnit, seconds_of: Callable[[int], float]) -> float:
+    """The mean over the depths that are planned, or may be proposed."""
+    return statistics.fmean(seconds_of(depth) for depth in unit.planned_depths or _possible(unit.plan))
 
-    def __init__(self, device: torch.device, data_dir: Path | None) -> None:
-        self._device, self._data_dir = device, data_dir
-        self._data: dict[str, TrainingData] = {}
-        self._by_depth: dict[tuple[str, str], Callable[[int], float]] = {}
 
-    def trial_seconds(self, unit: RunningUnit) -> float:
-        """The mean over the depths that are planned, or may be proposed."""
-        plan = unit.plan
-        possible = (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
-        key = plan.space.name, plan.trial_config(possible[0]).kind
-        if key not in self._by_depth:
-            self._by_depth[key] = self._time(plan, possible)
-        return statistics.fmean(self._by_depth[key](depth) for depth in unit.planned_depths or possible)
+# --- on which device ----------------------------------------------------------------------------------------------
 
-    def _time(self, plan: UnitPlan, depths: Sequence[int]) -> Callable[[int], float]:
-        """A straight line through up to three depths: every block costs as much as every other."""
-        timed = sorted({depths[0], depths[len(depths) // 2], depths[-1]})
-        data = self._load(plan)
-        seconds = [seconds_to_the_cap(plan.trial_config(depth), data, self._device) for depth in timed]
-        line = np.polynomial.Polynomial.fit(timed, seconds, deg=min(1, len(timed) - 1))
-        return lambda depth: max(0.0, float(line(depth)))
 
-    def _load(self, plan: UnitPlan) -> TrainingData:
-        settings = plan.space.data
-        key = settings.model_dump_json()
-        if key not in self._data:
-            self._data[key] = load_training_data(settings, plan.seed, load_pool(settings, self._data_dir))
-        return self._data[key]
+@dataclass(frozen=True)
+class _Timing:
+    seconds: list[float]  # of each trial to its last epoch
+    device: str
+    caveat: str = ""
+
+
+def _timed(
+    units: Sequence[RunningUnit], configs: Sequence[TrialConfig], data_dir: Path | None, address: str | None
+) -> _Timing:
+    pools: dict[str, Pool | None] = {}
+    for config in configs:
+        key = config.data.model_dump_json()
+        if key not in pools:
+            pools[key] = load_pool(config.data, data_dir)
+    gpus, cpus = units[0].plan.gpus_per_trial, units[0].plan.cpus_per_trial
+    caveat = ""
+    if address:
+        with ray_session(address):
+            # A machine that would have to be started costs money, which a forecast must not.
+            if ClusterSlots(gpus, cpus, may_grow=False).is_up:
+                timing = _timed_on_a_node(configs, pools, own_one_shots(units), gpus, cpus)
+                if timing:
+                    return timing
+                caveat = f"no machine of the cluster was free for it in {FREE_SECONDS:.0f} s"
+            else:
+                caveat = "no machine of the cluster that can hold a trial is up"
+    device = torch.device("cuda" if gpus > 0 and torch.cuda.is_available() else "cpu")
+    if gpus > 0 and device.type == "cpu" and not caveat:
+        caveat = "the run asks for GPUs and there is none here"
+    return dataclasses.replace(_time(configs, pools, device, cpus), caveat=caveat)
+
+
+def _timed_on_a_node(
+    configs: Sequence[TrialConfig],
+    pools: Mapping[str, Pool | None],
+    own_methods: Mapping[str, bytes],
+    gpus: float,
+    cpus: float,
+) -> _Timing | None:
+    """By a task that gets what a trial would get; None where nothing was free for it."""
+    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_time_as_a_trial)
+    answer = task.remote(list(configs), ray.put(dict(pools)), dict(own_methods), gpus, cpus)
+    done, _ = ray.wait([answer], timeout=FREE_SECONDS)
+    if not done:
+        ray.cancel(answer, force=True)
+        return None
+    try:
+        timing: _Timing = ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise UserError(str(error.cause)) from None
+        raise
+    return timing
+
+
+def _time_as_a_trial(
+    configs: Sequence[TrialConfig],
+    pools: Mapping[str, Pool | None],
+    own_methods: Mapping[str, bytes],
+    gpus: float,
+    cpus: float,
+) -> _Timing:
+    """On a machine of the cluster."""
+    for name, packed in own_methods.items():
+        register(name, unpacked_method(name, packed))
+    device = devices.device_of_trial(gpus)
+    devices.start(device, gpus)
+    timing = _time(configs, pools, device, cpus)
+    return dataclasses.replace(timing, device=f"{timing.device} of {socket.gethostname()}")
+
+
+def _time(
+    configs: Sequence[TrialConfig], pools: Mapping[str, Pool | None], device: torch.device, cpus: float
+) -> _Timing:
+    rows: dict[str, TrainingData] = {}
+    with _threads(max(1, min(int(cpus), os.cpu_count() or 1))):
+        seconds = []
+        for config in configs:
+            key = config.data.model_dump_json()
+            if key not in rows:
+                rows[key] = load_training_data(config.data, config.seed, pools[key])
+            seconds.append(seconds_to_the_cap(config, rows[key], device))
+        found = environment(device, configs[0].training)
+    return _Timing(seconds, found.machine if device.type == "cpu" else found.device)
 
 
 def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> float:

@@ -39,6 +39,7 @@ _AMOUNTS = {
     "cpus_per_trial": "above 0",
     "gpus_per_trial": "of at least 0",
     "max_cost": "above 0",
+    "wait": "of at least 0",
     "usd_per_hour": "of at least 0",
 }
 _MOST = 10**9  # of any of them: more than there is

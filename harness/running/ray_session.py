@@ -160,6 +160,30 @@ def _any_worker_serves() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def lost_nodes_do_not_count() -> Iterator[None]:
+    """Lets Tune try a trial again whose node is gone, as often as nodes go: `max_failures` is for the trial's own.
+
+    By itself it does so for losses that were announced to Ray; a spot machine may go without a word.
+    """
+
+    def preempted(error: Any) -> bool:
+        return bool(error._preempted) or _node_is_gone(error.actor_id)
+
+    with _replaced(ray.exceptions.RayActorError, preempted=property(preempted)):
+        yield
+
+
+def _node_is_gone(actor_id: str | None) -> bool:
+    """Of an actor that failed. Ray finds out after some seconds, so the node is asked, too."""
+    known: dict[str, Any] = ray._private.state.actors(actor_id) if actor_id else {}
+    node_id = known.get("Address", {}).get("NodeID")
+    nodes = [node for node in ray.nodes() if node["NodeID"] == node_id]
+    return any(
+        not node["Alive"] or not answers(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") for node in nodes
+    )
+
+
+@contextlib.contextmanager
 def _replaced(owner: Any, **values: Any) -> Iterator[None]:
     """Attributes of Ray's, changed for a while. One that a later Ray lacks is left out."""
     before = {name: getattr(owner, name) for name in values if hasattr(owner, name)}

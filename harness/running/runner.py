@@ -14,15 +14,14 @@ from typing import Any
 import ray
 from ray import tune
 
-from harness.cluster.doctor import check_resources, trial_slots
-from harness.cluster.nodes import autoscaler_config
+from harness.cluster.slots import ClusterSlots
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import UserError, full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key, packed_method
-from harness.running.ray_session import ray_session
+from harness.running.ray_session import lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
@@ -51,6 +50,7 @@ class RunOptions:
     refit: bool = False
     fresh: bool = False
     address: str | None = None
+    wait: float = 600.0  # seconds for the first machine that holds a trial, at an address
     storage: str | None = None  # of checkpoints; default: a folder beside the results
     data_dir: Path | None = None
     looks: tuple[int, ...] = ()  # numbers of seeds after which the verdicts decide whether to go on
@@ -146,8 +146,12 @@ def run_units(
     options: RunOptions,
     on_complete: Callable[[Unit], None] = lambda unit: None,
     show: Show | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> RunOutcome:
-    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was."""
+    """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was.
+
+    `tell` hears at once what the run waits for before it can begin.
+    """
     _check_writable(options.out)
     CheckpointStore(checkpoint_root(options)).check_writable()
     if not options.fresh:
@@ -165,7 +169,7 @@ def run_units(
     interrupted = False
     if waiting:
         pools = _load_pools(waiting, options.data_dir)
-        own_methods = _own_one_shots(waiting)
+        own_methods = own_one_shots(waiting)
         storage = checkpoint_root(options)
 
         def finish(unit: RunningUnit) -> None:
@@ -180,9 +184,8 @@ def run_units(
             _quiet_ray(options.debug),
             ray_session(options.address, options.debug, options.may_exit, _use_every_cpu(waiting, options)) as folder,
         ):
-            capacity = count_slots(options)
-            slots = min(capacity, options.workers or capacity)
-            queue = slots if slots == capacity else 0  # Tune starts whatever fits, so --workers leaves none waiting
+            cluster = ClusterSlots(options.gpus_per_trial, options.cpus_per_trial, options.address is not None)
+            cluster.await_first(options.wait, tell)
             references = _put(pools)
             del pools  # the object store has the rows
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
@@ -190,10 +193,10 @@ def run_units(
                     unit.folder.claim(unit.plan, options.fresh)
                 for space in spaces:
                     declare_looks(options.out, space, options.looks, options.fresh)
-                limits = (slots, queue, options.parallel_units, options.max_cost)
+                limits = (*_room(cluster, options), options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before)
                 shown = show or show_nothing
-                interrupted = _fit(together, references, own_methods, storage, options, shown, folder)
+                interrupted = _fit(together, cluster, references, own_methods, storage, options, shown, folder)
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -206,12 +209,20 @@ def _use_every_cpu(units: Sequence[RunningUnit], options: RunOptions) -> bool:
     return min(trials, options.workers or trials) * options.cpus_per_trial >= (os.cpu_count() or 1)
 
 
+def _room(cluster: ClusterSlots, options: RunOptions) -> tuple[int, int]:
+    """Trials that may run at once, and trials that may wait: Tune starts whatever fits, so --workers leaves none."""
+    capacity = cluster.capacity
+    slots = min(capacity, options.workers or capacity)
+    return slots, slots if slots == capacity else 0
+
+
 def checkpoint_root(options: RunOptions) -> str:
     return options.storage or str((options.out / "checkpoints").resolve())
 
 
 def _fit(
     together: SideBySide,
+    cluster: ClusterSlots,
     pools: Mapping[str, Any],
     own_methods: Mapping[str, bytes],
     storage: str,
@@ -230,9 +241,13 @@ def _fit(
         own_methods=own_methods,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, together.slots))
     try:
-        with show(together) as refresh, _ctrl_c(together, options.may_exit):
+        with show(together) as refresh, _ctrl_c(together, options.may_exit), lost_nodes_do_not_count():
+
+            def keep_up() -> None:
+                together.make_room(*_room(cluster, options))
+                refresh()
+
             tuner = tune.Tuner(
                 tune.with_resources(trainable, resources),
                 tune_config=tune.TuneConfig(
@@ -247,7 +262,7 @@ def _fit(
                     name="harness",
                     storage_path=str(folder / "tune"),
                     failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[SharedCallback(together, refresh, storage)],
+                    callbacks=[SharedCallback(together, keep_up, storage)],
                     verbose=2 if options.debug else 0,
                     progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
                 ),
@@ -259,7 +274,7 @@ def _fit(
     return False
 
 
-def _own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
+def own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
     """One-shot methods of users' own, packed for the workers."""
     classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
     return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
@@ -330,17 +345,6 @@ def _quiet_ray(debug: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def count_slots(options: RunOptions) -> int:
-    """Trials that the cluster can hold at once; an error where it could never hold one, instead of Ray's wait."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    asked = options.gpus_per_trial, options.cpus_per_trial
-    autoscaler = autoscaler_config() if options.address else None  # a Ray of our own has none
-    fits = check_resources(nodes, autoscaler, *asked)
-    if not fits.ok:
-        raise UserError(f"{fits.detail}; {fits.remedy}")
-    return trial_slots(nodes, autoscaler, *asked).most
 
 
 def _check_writable(out: Path) -> None:

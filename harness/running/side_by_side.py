@@ -42,8 +42,7 @@ class SideBySide:
         cost_before: float = 0.0,
     ) -> None:
         self.units = list(units)
-        self.slots = slots  # trials that may run at once
-        self._queue = queue  # trials that may be waiting: they keep workers warm
+        self.make_room(slots, queue)
         self.interrupted = False
         self._parallel_units = parallel_units or len(self.units)
         self._max_cost = max_cost
@@ -53,6 +52,11 @@ class SideBySide:
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
         self.heard_at = time.monotonic()  # when something happened last
+
+    def make_room(self, slots: int, queue: int) -> None:
+        """The machines of a cluster come and go, and with them what may run."""
+        self.slots = slots  # trials that may run at once
+        self._queue = queue  # trials that may be waiting: they keep workers warm
 
     def unit_of(self, trial_id: str) -> RunningUnit:
         return self._unit_of[trial_id]
@@ -190,6 +194,8 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         return self.together.on_report(trial.trial_id, received_report(result))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        # By itself Tune would start workers one after the other, or for as many CPUs as it saw at first.
+        tune_controller._tune_controller.update_max_pending_trials(self.together.slots)
         # Only live trials: Tune's own version walks through all that ever were, for every step.
         live: list[Trial] = sorted(
             tune_controller.get_live_trials(), key=lambda trial: self.together.turn[trial.trial_id]
@@ -211,13 +217,13 @@ def _has_worker(tune_controller: Any, trial: Trial) -> bool:
 
 
 class SharedCallback(_NotRestored, Callback):
-    """Tells units when their trials start and end, and keeps the display up to date."""
+    """Tells units when their trials start and end; now and then looks at the cluster and shows what there is."""
 
-    def __init__(self, together: SideBySide, refresh: Callable[[], None], storage: str) -> None:
+    def __init__(self, together: SideBySide, keep_up: Callable[[], None], storage: str) -> None:
         self.together = together
-        self._refresh = refresh
+        self._keep_up = keep_up
         self._storage = storage  # of checkpoints
-        self._next_refresh = 0.0
+        self._next_look = 0.0
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self.together.on_start(trial.trial_id)
@@ -236,8 +242,8 @@ class SharedCallback(_NotRestored, Callback):
         self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        if time.monotonic() >= self._next_refresh:
-            self._next_refresh = time.monotonic() + 0.25
-            self._refresh()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + 0.25
+            self._keep_up()
         if self.together.interrupted:
             raise StopAsked

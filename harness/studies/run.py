@@ -37,7 +37,7 @@ class PlannedStudy:
     experiment: Experiment
 
     def forecast(self) -> Forecast:
-        return forecast(self.units, self.options.data_dir)
+        return forecast(self.units, self.options.data_dir, self.options.address)
 
     def start(self, command: str, show: Show | None, warn: Warn) -> StudyOutcome:
         """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""

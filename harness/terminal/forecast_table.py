@@ -38,9 +38,9 @@ def _amounts(device_seconds: float, usd_per_hour: float | None) -> tuple[str, ..
 
 
 def _caption(forecast: Forecast) -> str:
-    missing = " (the run asks for GPUs and there is none here, so read these seconds as ratios)"
+    caveat = f" ({forecast.caveat}, so read these seconds as ratios)" if forecast.caveat else ""
     return (
-        f"A few steps of each network were timed on {forecast.device}{missing if forecast.gpu_missing else ''}. Every "
+        f"A few steps of each network were timed on {forecast.device}{caveat}. Every "
         "trial counts up to its last epoch, so early stopping makes a run cheaper. Worker start, refit and final "
         "evaluation come on top."
     )

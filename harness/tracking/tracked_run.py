@@ -45,7 +45,7 @@ def run_tracked(
         return (show or show_nothing)(together)
 
     try:
-        outcome = run_units(units, options, tracker.put, show_later)
+        outcome = run_units(units, options, tracker.put, show_later, warn)
     finally:  # whatever ends the run: units that are complete are written, and the thread ends
         warning = tracker.close()
     if warning:
@@ -56,6 +56,8 @@ def run_tracked(
 def _check_cluster(address: str, options: RunOptions, tracking_uri: str | None, warn: Warn) -> None:
     """Every node is asked first whether it can do what the run will want of it."""
     for each in doctor(address, options.storage, tracking_uri, options.gpus_per_trial, options.cpus_per_trial):
+        if each.name == "resources":
+            continue  # the run waits for a machine that has them
         if not each.ok and each.fatal:
             raise UserError(f"{each.name}: {each.detail}; {each.remedy}")
         if not each.ok:

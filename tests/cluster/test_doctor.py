@@ -12,21 +12,12 @@ import pytest
 
 from harness.cli import main
 from harness.cluster.checks import Check
-from harness.cluster.doctor import check_nodes, check_resources, check_storage, check_tracking, check_versions, doctor
+from harness.cluster.doctor import check_nodes, check_storage, check_tracking, check_versions, doctor
 from harness.cluster.nodes import NodeReport
 from harness.errors import UserError
+from tests.cluster.test_slots import GPU_AUTOSCALER, OWN_MACHINES
 
 SAME = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "harness": "0.1.0"}
-GPU_AUTOSCALER = {
-    "provider": {"type": "aws"},
-    "max_workers": 4,
-    "head_node_type": "head",
-    "available_node_types": {
-        "head": {"resources": {"CPU": 0}, "max_workers": 0},
-        "gpu_worker": {"resources": {"CPU": 4, "GPU": 1}, "max_workers": 4},
-    },
-}
-OWN_MACHINES = {"provider": {"type": "local", "head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2", "10.0.0.3"]}}
 
 
 def test_a_failed_check_needs_a_remedy() -> None:
@@ -65,33 +56,11 @@ def test_storage() -> None:
     assert check_storage(None, {}, {"1": "a", "2": "a"}).ok, "two simulated nodes share the disk of one machine"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "autoscaler", "gpus", "cpus", "ok", "words"),
-    [
-        ([{"CPU": 2}], None, 0, 1, True, "1 CPU per trial: 2 at once now"),
-        ([{"CPU": 2}], None, 1, 1, False, "asks for 1 GPU and 1 CPU"),
-        ([{"CPU": 4, "GPU": 1}], None, 0.1, 0.1, True, "10 at once now"),
-        ([{"CPU": 4, "GPU": 1}, {"CPU": 4, "GPU": 1}], None, 2, 1, False, "no machine ever has that"),
-        ([{"GPU": 1}, {"CPU": 8}], None, 1, 1, False, "largest now: 1 GPU, 8 CPU"),
-        ([{"CPU": 0}], GPU_AUTOSCALER, 1, 1, True, "0 at once now, up to 4 with new machines"),
-        ([{"CPU": 0}], GPU_AUTOSCALER, 0.25, 1, True, "up to 16 with new machines"),
-        ([{"CPU": 0}], GPU_AUTOSCALER, 2, 1, False, "gpu_worker, up to 4: 1 GPU, 4 CPU"),
-        ([{"CPU": 0}], {**GPU_AUTOSCALER, "max_workers": 0}, 1, 1, False, "no machine ever has that"),
-        ([{"CPU": 2}], OWN_MACHINES, 0, 1, True, "2 at once now, up to 6 with new machines"),
-        ([{"CPU": 2}] * 3, OWN_MACHINES, 0, 1, True, "1 CPU per trial: 6 at once now"),
-    ],
-)
-def test_resources(nodes: Any, autoscaler: Any, gpus: float, cpus: float, ok: bool, words: str) -> None:
-    check = check_resources(nodes, autoscaler, gpus, cpus)
-    assert check.ok is ok and words in check.detail
-
-
 def test_a_missing_machine_of_ones_own_is_named_but_does_not_stop_a_run() -> None:
     check = check_nodes(2, [], ["10.0.0.1", "10.0.0.2"], OWN_MACHINES)
     assert not check.ok and not check.fatal
     assert check.detail == "1 of 2 workers are up, missing: 10.0.0.3"
     assert check_nodes(3, [], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], OWN_MACHINES).ok
-    assert check_resources([{"CPU": 2}], OWN_MACHINES, 1, 1).remedy.startswith("wait for the 2 machine(s)")
     assert check_nodes(1, [], ["10.0.0.1"], GPU_AUTOSCALER).detail == "1 alive, more start when trials wait"
     assert not check_nodes(1, ["10.0.0.1"], ["10.0.0.1"], None).ok
 
@@ -174,7 +143,7 @@ def test_two_simulated_nodes(cluster: Any, tmp_path: Path, capsys: pytest.Captur
     readonly = tmp_path / "a_file"
     readonly.write_text("a storage folder cannot be made here")
     assert "cannot write" in refused("--storage", str(readonly))
-    never = refused("--gpus-per-trial", "1", "--cpus-per-trial", "2")
+    never = refused("--gpus-per-trial", "1", "--cpus-per-trial", "2", "--wait", "0")
     assert "no machine ever has that (largest now: 2 GPU, 1 CPU); lower --gpus-per-trial" in never
 
     # A node whose Ray really differs does not join. Here the node is real and gives the answers; the difference is

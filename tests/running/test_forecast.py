@@ -137,9 +137,9 @@ def drawn(shown: Forecast, usd_per_hour: float | None = None) -> str:
 
 def test_the_table_names_the_device_and_every_space_where_there_are_several() -> None:
     one, other = MethodForecast("D4", "ldn", 1, 3, 50, 150.0), MethodForecast("D6", "ldn", 1, 3, 50, 1210.0)
-    several = drawn(Forecast((one, other), "Some CPU", gpu_missing=False))
+    several = drawn(Forecast((one, other), "Some CPU"))
     assert "D4 ldn 1 3 50 150 D6 ldn 1 3 50 1,210 all 1,360" in several and "timed on Some CPU." in several
-    alone = drawn(Forecast((one,), "Some CPU", gpu_missing=True))
+    alone = drawn(Forecast((one,), "Some CPU", "the run asks for GPUs and there is none here"))
     assert "D4" not in alone and "ldn 1 3 50 150 all 150" in alone and "asks for GPUs and there is none" in alone
 
 
@@ -147,7 +147,7 @@ def test_a_price_is_a_column_of_its_own() -> None:
     """An hour and a half, and half an hour, at 1.50 dollars."""
     trained = MethodForecast("s", "ldn", 1, 3, 50, 5400.0), MethodForecast("s", "grid", 9, 3, 50, 1800.0)
     replayed = MethodForecast("s", "asha", 9, 3, 50, 0.0, replayed=True)
-    shown = Forecast((*trained, replayed), "Some CPU", gpu_missing=False)
+    shown = Forecast((*trained, replayed), "Some CPU")
     assert "ldn 1 3 50 5,400 2.25 grid 9 3 50 1,800 0.75 asha 9 3 50 replayed all 7,200 3.00" in drawn(shown, 1.5)
     assert "device-seconds USD" in drawn(shown, 0.0) and "all 7,200 0.00" in drawn(shown, 0.0)
     assert "USD" not in drawn(shown)
