@@ -77,9 +77,10 @@ def test_bootstrap_starts_closed_machines(aws: Any) -> None:
     assert {name: (node["min_workers"], node["max_workers"]) for name, node in types.items()} == {
         "head": (0, 0),
         "gpu_worker": (0, 4),
+        "cpu_worker": (0, 4),
     }
     assert types["head"]["resources"]["CPU"] == 0
-    assert types["gpu_worker"]["resources"]["GPU"] == 1
+    assert types["gpu_worker"]["resources"]["GPU"] == 1 and "GPU" not in types["cpu_worker"]["resources"]
 
     iam = boto3.client("iam")
     profile = types["gpu_worker"]["node_config"]["IamInstanceProfile"]["Name"]
@@ -88,7 +89,7 @@ def test_bootstrap_starts_closed_machines(aws: Any) -> None:
     for node in types.values():
         provider.create_node(node["node_config"], {"ray-node-kind": "worker"}, 1)
     machines = [machine for batch in aws.describe_instances()["Reservations"] for machine in batch["Instances"]]
-    assert sorted(machine["InstanceType"] for machine in machines) == ["g4dn.xlarge", "m5.xlarge"]
+    assert sorted(machine["InstanceType"] for machine in machines) == ["c6i.2xlarge", "g4dn.xlarge", "m5.xlarge"]
     for machine in machines:
         assert [entry["GroupId"] for entry in machine["SecurityGroups"]] == [group]
         assert machine["IamInstanceProfile"]["Arn"].endswith(profile)
