@@ -29,8 +29,8 @@ test: $(INSTALLED) ## Run all tests, including real end-to-end runs (13 minutes 
 fast: $(INSTALLED) ## Run the fast tests only, in about a minute.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
-drill: $(INSTALLED) ## Kill, stop and damage N small runs at random, give them again, compare to the bit (N=10).
-	$(BIN)/python -m tests.drill $(or $(N),10)
+drill: $(INSTALLED) ## Kill, stop and damage N small runs at random, give them again, compare to the bit (N=10 JOBS=2).
+	$(BIN)/python -m tests.drill $(or $(N),10) --jobs $(or $(JOBS),2)
 
 fuzz: $(INSTALLED) ## Give the command line N malformed inputs, judge each, print a table by group (N=1000).
 	$(BIN)/python -m tests.fuzz --inputs $(or $(N),1000)

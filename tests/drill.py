@@ -3,6 +3,7 @@
     python -m tests.drill 100            drills 1 to 100
     python -m tests.drill --only 37      one of them again
     python -m tests.drill 20 --replay    runs whose searches over depths are replayed
+    python -m tests.drill 100 --jobs 2   two at a time; each trains on one core
 
 A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes.
 """
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -313,18 +315,19 @@ def main() -> None:
     parser.add_argument("--only", type=int, help="the number of one drill")
     parser.add_argument("--keep", type=Path, help="where to work; the default is a temporary folder")
     parser.add_argument("--replay", action="store_true", help="of runs whose searches over depths are replayed")
+    parser.add_argument("--jobs", type=int, default=1, help="drills at a time")
     asked = parser.parse_args()
     numbers = [asked.only] if asked.only else range(1, asked.drills + 1)
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
-    outcomes: list[Outcome] = []
     reference = undisturbed(folder, asked.replay)
-    for number in numbers:
-        outcome = run(number, faults_of(number), folder, reference)
-        outcomes.append(outcome)
-        verdict = "; ".join(outcome.wrong) or "equal"
-        faults = ", ".join(outcome.faults)
-        print(f"{number:>4}  {outcome.seconds:5.0f} s  {outcome.starts} starts  {faults}: {verdict}", flush=True)
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for outcome in pool.map(lambda number: run(number, faults_of(number), folder, reference), numbers):
+            outcomes.append(outcome)
+            verdict = "; ".join(outcome.wrong) or "equal"
+            told = f"{outcome.seconds:5.0f} s  {outcome.starts} starts  {', '.join(outcome.faults)}"
+            print(f"{outcome.number:>4}  {told}: {verdict}", flush=True)
     print("\n" + table(outcomes))
     if any(outcome.wrong for outcome in outcomes):
         sys.exit(f"what they wrote is kept in {folder}")
