@@ -1,4 +1,4 @@
-"""docs/python.md is run as a reader would run it, with fewer epochs; docs/example.ipynb from the wheel: test_wheel."""
+"""docs/python.md is run as a reader would run it, with less work; docs/example.ipynb from the wheel: test_wheel."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 FEWER = re.compile(r"epochs=\d+")
+QUICK = "epochs=40, set={'depth.max': 4}"
 
 
 def blocks() -> list[str]:
@@ -26,7 +27,7 @@ def test_the_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     page: dict[str, Any] = {"__name__": "__main__"}
-    exec(FEWER.sub("epochs=40", "\n".join(blocks())), page)
+    exec(FEWER.sub(QUICK, "\n".join(blocks())), page)
     assert len(page["results"].frame()) == 4 and set(page["other"].trials().depth) == {0, 1, 2, 3, 4}
     assert page["page"].exists()
     headline, mistake = capsys.readouterr().out.splitlines()  # the page prints two lines, the harness none

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.test_notebook import FEWER, QUICK
 
 CLONE = Path(__file__).parent.parent
 
@@ -81,7 +82,7 @@ def test_the_notebook_runs_from_the_wheel(installed: Path, tmp_path: Path) -> No
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbclient")
     source = (CLONE / "docs" / "example.ipynb").read_text(encoding="utf-8")
-    (tmp_path / "example.ipynb").write_text(re.sub(r"epochs=\d+", "epochs=40", source), encoding="utf-8")
+    (tmp_path / "example.ipynb").write_text(FEWER.sub(QUICK, source), encoding="utf-8")
     _run(installed / "python", "-c", NOTEBOOK, cwd=tmp_path)
     cells = [cell for cell in nbformat.read(tmp_path / "executed.ipynb", 4).cells if cell.cell_type == "code"]
     run, frame, verdicts, scatter, network, report, where = cells

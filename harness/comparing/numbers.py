@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from harness.statistics import Interval
 
 MINUS = "−"
+ROUNDING = 1e-12  # of sums; nothing that we measure is as small
 
 
 def plain(value: float, digits: int = 3) -> str:
     """`digits` significant digits, no exponent between 0.0001 and a million: 0.0042, 17.7, 1,234."""
-    if value == 0:
+    if abs(value) < ROUNDING:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}".replace("-", MINUS)

@@ -110,7 +110,8 @@ def test_json_holds_the_comparison() -> None:
 
 
 def test_numbers_have_as_many_digits_as_they_deserve() -> None:
-    assert [plain(value) for value in (0, 0.00421, 17.71, 1234.5, 3e-9)] == [
+    assert [plain(value) for value in (0, -4e-15, 0.00421, 17.71, 1234.5, 3e-9)] == [
+        "0",
         "0",
         "0.00421",
         "17.7",

@@ -188,11 +188,12 @@ def test_a_table_that_ships_is_whole_small_and_of_the_space_as_it_is(name: str) 
     path = shipped_tables()[name]
     assert path.stat().st_size < 300_000
     recorded = read_table(path).model_copy(update={"space": load_space(name)})
-    assert recorded.seeds == list(range(10)) == list(recorded.by_seed())
+    assert recorded.seeds == list(range(max(3, len(recorded.seeds)))) == list(recorded.by_seed())
     assert {each.facts.host for each in recorded.recordings} == {""}
     replay = replay_searches(recorded.with_seeds([0, 1]), parse_methods("random_search"), 2, [1])
     assert replay.regret_on == "test" and "ldn" in {each.method for each in replay.methods if each.trained}
 
 
-def test_one_table_ships_at_least() -> None:
-    assert "quickstart" in shipped_tables()
+def test_the_small_spaces_whose_data_we_have_ship_a_table() -> None:
+    assert set(shipped_tables()) == {"quickstart", "digits", "mnist_small", "fashion_mnist_small"}
+    assert len(read_table(shipped_tables()["quickstart"]).seeds) == 10

@@ -8,13 +8,10 @@ from tests.drill import Fault, run, undisturbed
 
 FAULTS = [
     Fault("driver", 0.0),  # before anything was reported
-    Fault("ctrl-c", 0.25),
-    Fault("worker", 0.35),
-    Fault("driver", 0.5),
-    Fault("torn ledger", call=9),
+    Fault("worker", 0.25),
+    Fault("torn ledger", call=9),  # of a driver that is killed for it, as for the next
     Fault("garbage checkpoint"),
     Fault("driver in final"),
-    Fault("rename", call=3),
     Fault("mlflow", call=2, after=True),
 ]
 
@@ -23,12 +20,11 @@ FAULTS = [
 def test_killed_and_stopped_and_given_again_it_ends_like_an_undisturbed_run(tmp_path: Path) -> None:
     outcome = run(1, FAULTS, tmp_path, undisturbed(tmp_path))
     assert outcome.wrong == []
-    assert outcome.starts >= 5
+    assert outcome.starts >= 4
 
 
 REPLAY_FAULTS = [
-    Fault("driver", 0.2),  # while recordings are made
-    Fault("rename", call=3),
+    Fault("rename", call=3),  # by which a ledger appears
     Fault("driver in final"),
 ]
 
@@ -38,4 +34,4 @@ def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
     """A replayed ledger appears as a whole, by a rename: killed before it or after it, and in what follows."""
     outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replay=True))
     assert outcome.wrong == []
-    assert outcome.starts >= 4
+    assert outcome.starts >= 3

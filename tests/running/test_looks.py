@@ -140,8 +140,8 @@ def test_a_killed_run_decides_on_the_seeds_of_its_look(tmp_path: Path, monkeypat
 def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_looks(tmp_path: Path) -> None:
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
     command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
-    command += ["--seeds", "0-3", "--until-verdict", "--looks", "2,4"]
-    smaller = ("depth.max=2", "budget.early_stopping_trials=3")
+    command += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
+    smaller = ("depth.max=1", "budget.early_stopping_trials=2")
     command += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
 
     def start(out: Path, temp: str) -> "subprocess.Popen[bytes]":
@@ -152,16 +152,16 @@ def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_
     with tempfile.TemporaryDirectory(prefix="hl-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
         driver = start(killed, temp)
         try:
-            wait_for(lambda: len(ledger(killed, "grid", 2)) > 5 or driver.poll() is not None, "the third seed", 900.0)
+            wait_for(lambda: len(ledger(killed, "grid", 2)) > 3 or driver.poll() is not None, "the third seed", 900.0)
         finally:
             driver.kill()
         assert driver.wait() == -signal.SIGKILL
-        assert read_looks(killed, "quickstart") == Looks(declared=(2, 4))
-        assert not (unit_folder(killed, "grid", 3) / "result.json").exists()
+        assert read_looks(killed, "quickstart") == Looks(declared=(2, 3))
+        assert not (unit_folder(killed, "grid", 2) / "result.json").exists()
         for out in (killed, undisturbed):
             assert start(out, temp).wait() == 0
     one, other = (api.load_results("quickstart", out).comparison for out in (killed, undisturbed))
-    assert one.looks == other.looks == Looks(declared=(2, 4)) and one.seeds == other.seeds == (0, 1, 2, 3)
+    assert one.looks == other.looks == Looks(declared=(2, 3)) and one.seeds == other.seeds == (0, 1, 2)
     for method in ("ldn", "grid"):
         assert all(read(killed, method, seed) == read(undisturbed, method, seed) for seed in one.seeds)
     [pair], [same] = one.search.pairs, other.search.pairs

@@ -182,15 +182,14 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_continues(
     tmp_path: Path, tiny_disk: tuple[Path, Callable[[], None]]
 ) -> None:
     folder, make_room = tiny_disk
-    epochs = "training.max_epochs=300"
     with pytest.raises(
         MachineError, match=f"the disk that holds {folder}.* is full .*the same command again: it conti"
     ):
-        searches(folder, "grid", epochs, concurrency=1)
+        searches(folder, "grid", concurrency=1)
     make_room()
-    [result] = searches(folder, "grid", epochs, concurrency=1).results
+    [result] = searches(folder, "grid", concurrency=1).results
     assert result.trials_by_status == {"finished": 5}
-    searches(tmp_path / "whole", "grid", epochs, concurrency=1)
+    searches(tmp_path / "whole", "grid", concurrency=1)
     assert read(folder, "grid") == read(tmp_path / "whole", "grid")
 
 
