@@ -30,7 +30,8 @@ def main(out: Path) -> None:
         images.mkdir(parents=True)
         for figure in written[0].parent.glob("*.png"):
             shutil.copy(figure, images)
-        parts.append(written[0].read_text(encoding="utf-8").replace("(./", f"(images/studies/{study}/"))
+        section = written[0].read_text(encoding="utf-8").replace("(./", f"(images/studies/{study}/")
+        parts.append(re.sub(r" --out \S+", "", section))  # whoever repeats it has a folder of their own
     page.write_text("\n".join(parts), encoding="utf-8")
 
 
