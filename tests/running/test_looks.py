@@ -141,7 +141,7 @@ def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
     command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
     command += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
-    smaller = ("depth.max=1", "budget.early_stopping_trials=2")
+    smaller = ("depth.max=1", "budget.trials=2", "budget.early_stopping_trials=2")
     command += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
 
     def start(out: Path, temp: str) -> "subprocess.Popen[bytes]":
