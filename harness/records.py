@@ -427,6 +427,7 @@ class MethodFacts(Frozen):
     learns_depth: bool = False
     validation: Validation = "chooses"
     is_posterior: bool = False
+    full_name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     colour: Annotated[str, Field(pattern="^#[0-9A-Fa-f]{6}$")] | None = None
 
 

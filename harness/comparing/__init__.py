@@ -11,7 +11,7 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
 from harness.comparing.phases import phases_of
-from harness.comparing.sentences import headline, leading_cost, margins_phrase, sentence
+from harness.comparing.sentences import headline, leading_cost, margins_phrase, sentence, winner
 from harness.comparing.stages import asked, build_stage, with_verdicts
 from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
@@ -33,7 +33,7 @@ def compare(
 
     Every method is compared with the one that trains every depth; a named reference with every other one. Without a
     name the reference is the first method that learns its depth, else the first; curves and costs at equal quality are
-    seen from it.
+    seen from it. The winner is that of the comparison without a name.
 
     Raises UserError where nothing can be compared: no finished unit, an unknown reference, mixed settings.
     """
@@ -59,6 +59,8 @@ def compare(
     doubts = contamination(by_method, search.pairs)
     cost = leading_cost(doubts)
     search = with_verdicts(search, cost, margins, looks.all)
+    usual = asked(by_method, None if exhaustive else _default_reference(units), exhaustive)
+    unasked = None if usual == pairs else build_stage("search", by_method, usual, looks.all)
     refit = build_stage("search + refit", by_method, pairs, looks.all) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
@@ -84,6 +86,7 @@ def compare(
             for method, group in by_method.items()
             if not group[0].facts.ordered and not group[0].result.replayed_searches
         ),
+        full_names={unit.plan.method_file: unit.facts.full_name for unit in finished if unit.facts.full_name},
         colours={method: colour_of(method, group[0].facts.colour) for method, group in by_method.items()},
         seeds=tuple(seeds),
         looks=looks,
@@ -91,6 +94,7 @@ def compare(
         headline=headline(reference, search, cost, one_shots),
         sentences=tuple(sentence(pair, doubts.found) for pair in search.pairs),
         margins_said=margins_phrase(margins, spread, exhaustive),
+        winner=winner(by_method, with_verdicts(unasked, cost, margins, looks.all) if unasked else search, cost),
         search=search,
         refit=with_verdicts(refit, cost, margins, looks.all) if refit else None,
         equal_quality=tuple(item for item in equal if item is not None),
@@ -134,7 +138,8 @@ def _check(units: Sequence[Unit], reference: str) -> None:
 
 def _of_method(unit: Unit) -> dict[str, Any]:
     """What must be the same for all seeds of a method. No comparison reads `seeded`, and older plans do not say it."""
-    return {"options": unit.plan.options, "facts": unit.plan.facts.model_dump(exclude={"colour", "seeded"})}
+    facts = unit.plan.facts.model_dump(exclude={"colour", "full_name", "seeded"})
+    return {"options": unit.plan.options, "facts": facts}
 
 
 def _refuse_difference(first: Unit, second: Unit, one: dict[str, Any], other: dict[str, Any]) -> None:

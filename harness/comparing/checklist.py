@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness.comparing.finished import ByMethod, Finished, exhaustive_method
 from harness.comparing.values import ChecklistItem, Contamination, DepthCheck, Difference
+from harness.text.shown import counted
 
 Answer = Literal["yes", "partly", "no"]
 
@@ -113,7 +114,7 @@ def _on_comparing(
         _item(
             "Several runs, with their seeds reported?",
             runs,
-            f"{complete} complete seeds of {len(per_seed)}: {_list(per_seed)}, paired, with t intervals",
+            f"{complete} of {counted(len(per_seed), 'seed')} complete: {_list(per_seed)}, paired, with t intervals",
         ),
         _item(
             "Are tabular or surrogate benchmarks used for depth of evaluation?",

@@ -11,8 +11,10 @@ from harness.comparing.yardsticks import classes
 from harness.measures import judged
 from harness.records import REPLAYED_SEARCHES, Looks, Unit
 from harness.spaces import Margins
+from harness.text.shown import counted
 
 FEW_ROWS = 20  # of a class
+DIVERGED = 10  # times the log-likelihood of guessing
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
@@ -29,6 +31,7 @@ def notes(
     found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_margins(margins, spread)]
     found += [*_on_looks(looks), *_on_contamination(contamination), *_on_replays(by_method)]
     for method, group in by_method.items():
+        found.extend(_on_divergence(method, group))
         found.extend(_on_method(method, group))
         found.extend(unexplained(group))
     found.extend(_on_all_failed(units))
@@ -112,11 +115,34 @@ def _on_contamination(contamination: Contamination) -> Iterator[str]:
         )
 
 
+def _on_divergence(method: str, units: Sequence[Finished]) -> Iterator[str]:
+    """Networks that are far worse than no network: log-likelihood < DIVERGED × that of the class frequencies."""
+    guesses = {unit.seed: unit.result.final.floor.guess.log_likelihood for unit in units if unit.result.final.floor}
+    known = [unit for unit in units if unit.seed in guesses]
+    chosen = {unit.seed: unit.result.final.chosen.log_likelihood for unit in known}
+    diverged = [seed for seed, value in chosen.items() if value < DIVERGED * guesses[seed]]
+    if diverged:
+        worst = min(diverged, key=lambda seed: chosen[seed])
+        yield (
+            f"{method}: its network diverged on {_seeds(diverged)}: a test log-likelihood of {plain(chosen[worst])} "
+            f"nats, where guessing the class frequencies has {plain(guesses[worst])}."
+        )
+    others = [(unit, trial) for unit in known for trial in unit.trials if trial.trial_id != unit.result.chosen_trial]
+    lost = sum(
+        trial.val is not None and trial.val.log_likelihood < DIVERGED * guesses[unit.seed] for unit, trial in others
+    )
+    if lost:
+        yield (
+            f"{method}: {counted(lost, 'trial')} diverged (validation log-likelihood below {DIVERGED} times that of "
+            "guessing the class frequencies); no network of theirs was chosen."
+        )
+
+
 def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     trials = [trial for unit in units for trial in unit.trials]
     at_cap = sum(trial.stop_reason == "cap" for trial in trials)
     if at_cap > len(trials) / 2:
-        yield f"{method}: the epoch cap sets its cost: {at_cap} of {len(trials)} trials ended there."
+        yield f"{method}: the epoch cap sets its cost: {at_cap} of {counted(len(trials), 'trial')} ended there."
     late = [unit.seed for unit in units if unit.chosen and unit.chosen.depth_changed_late]
     if late:
         of_q = any(unit.result.final.posterior_gap_nats is not None for unit in units)
@@ -132,7 +158,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         yield f"{method}: d_opt is outside the depths that fixed-depth searches may train on {_seeds(outside)}."
     failed = sum(trial.status == "failed" for trial in trials)
     if failed:
-        yield f"{method}: {failed} of {len(trials)} trials failed; their cost is counted."
+        yield f"{method}: {failed} of {counted(len(trials), 'trial')} failed; what failed is in the cost."
     lost = sum(trial.cost.phases.get("lost", 0.0) * trial.cost.devices for trial in trials)
     if lost > 0:
         yield f"{method}: {lost:.3g} device-seconds were lost to workers that died; they are counted."
@@ -146,7 +172,8 @@ def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:
     for unit in units:
         if unit.result is None and unit.trials and all(trial.status == "failed" for trial in unit.trials):
             name = f"{unit.plan.method} seed {unit.plan.seed}"
-            yield f"{name}: all {len(unit.trials)} trials failed, so it chose nothing."
+            which = "its trial" if len(unit.trials) == 1 else f"all {len(unit.trials)} trials"
+            yield f"{name}: {which} failed, so it chose nothing."
 
 
 def _on_refits(by_method: ByMethod) -> Iterator[str]:

@@ -7,6 +7,7 @@ from harness.statistics import Interval
 
 MINUS = "−"
 ROUNDING = 1e-12  # of sums; nothing that we measure is as small
+WIDEST_RATIO = 100  # high ÷ low: an interval of more does not even give the order of magnitude
 
 
 def plain(value: float, digits: int = 3) -> str:
@@ -74,14 +75,18 @@ def ratio(value: float) -> str:
 
 
 def ratio_with_ends(interval: Interval) -> str:
-    """`6.1× (4.8–7.9)`; one decimal more where whole numbers would make the interval look like a point."""
-    if interval.low is None or interval.high is None:
-        return f"{ratio(interval.mean)}×"
-    mean, low, high = ratio(interval.mean), ratio(interval.low), ratio(interval.high)
-    if low == high:
+    """`6.1× (4.8–7.9)`; a decimal more where fewer make the interval look like a point, or a ratio like none.
+
+    An interval of several orders of magnitude, as two seeds give it, says only that there are too few of them.
+    """
+    known = [end for end in (interval.mean, interval.low, interval.high) if end is not None]
+    if len(known) == 3 and known[2] > WIDEST_RATIO * known[1]:
+        return f"{ratio(interval.mean)}× (needs more seeds)"
+    shown = [ratio(value) for value in known]
+    if shown[0] == "1.0" or (len(shown) == 3 and shown[1] == shown[2]):
         decimals = 2 if interval.mean < 9.95 else 1
-        mean, low, high = (f"{value:,.{decimals}f}" for value in (interval.mean, interval.low, interval.high))
-    return f"{mean}× ({low}–{high})"
+        shown = [f"{value:,.{decimals}f}" for value in known]
+    return f"{shown[0]}× ({shown[1]}–{shown[2]})" if len(shown) == 3 else f"{shown[0]}×"
 
 
 def _decimals(half: float, two_digits: bool = False) -> int:

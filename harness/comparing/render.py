@@ -1,5 +1,7 @@
-"""A comparison for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
+"""A comparison for the terminal, as markdown, JSON and CSV. Nothing is printed here: that is the command line's."""
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
@@ -10,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.comparing.numbers import inverse, ratio_with_ends, signed_and_spread
-from harness.comparing.sentences import COST_WORDS, leading_cost
+from harness.comparing.sentences import COST_WORDS, leading_cost, names_phrase
 from harness.comparing.tables import (
     TEXT_COLUMNS,
     TableView,
@@ -21,8 +23,9 @@ from harness.comparing.tables import (
     summary_tables,
 )
 from harness.comparing.values import Comparison, Pair
-from harness.measures import Measure, judged
-from harness.text.shown import markdown_text
+from harness.measures import COMPARED, Measure, judged
+from harness.statistics import Interval
+from harness.text.shown import counted, markdown_text
 
 _OUTCOME_STYLES = {
     **dict.fromkeys(("better", "as good", "identical", "cheaper"), "green"),
@@ -41,7 +44,7 @@ def verdict(comparison: Comparison) -> RenderableType:
     tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
     footer = Text(f"\n{' '.join(_how_to_read(comparison))}", style="dim")
     who = f" · {_who(comparison)}" if stage.pairs else ""
-    title = f"Verdict · {comparison.space} · {_seeds(len(comparison.seeds))}{who}"
+    title = f"Verdict · {comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
         Group(Text(comparison.headline, style="bold"), *tables, footer),
         title=Text(title),
@@ -53,10 +56,6 @@ def verdict(comparison: Comparison) -> RenderableType:
 def _who(comparison: Comparison) -> str:
     against = comparison.search.against
     return f"every method against {against}" if against else f"{comparison.reference} against every method"
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _how_to_read(comparison: Comparison) -> Iterator[str]:
@@ -73,6 +72,8 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
         yield f"What is undecided needs roughly {span} seeds in all."
     yield comparison.margins_said
+    if said := names_phrase(comparison.full_names):
+        yield said
 
 
 def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> RenderableType:
@@ -80,16 +81,19 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
     cost, measures = leading_cost(comparison.contamination), list(judged(comparison.margins))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
     table.add_column(title, no_wrap=True, width=min(24, max(map(len, (title, *comparison.methods)))))
-    table.add_column(COST_WORDS[cost.key], width=18)
+
+    def share(pair: Pair) -> str:
+        found = pair.cost_ratios.get(cost.key)
+        return ratio_with_ends(inverse(found)) if found else "not recorded"
+
+    table.add_column(COST_WORDS[cost.key], width=max(18, *(len(share(pair)) for pair in comparison.search.pairs)))
     for measure in measures:
         table.add_column(measure.title, ratio=1)
     for pair in pairs:
         name = comparison.search.name_of(pair)
-        found = pair.cost_ratios.get(cost.key)
-        share = ratio_with_ends(inverse(found)) if found else "not recorded"
         table.add_row(
             Text(name, style=comparison.colours.get(name, "")),
-            _word_and_number(pair, cost, share),
+            _word_and_number(pair, cost, share(pair)),
             *(_word_and_number(pair, each, signed_and_spread(pair.differences[each.key])) for each in measures),
         )
     return Group(Text(""), table)
@@ -177,6 +181,8 @@ def _missing(comparison: Comparison) -> str:
 def as_markdown(comparison: Comparison) -> str:
     lines = [f"# {markdown_text(comparison.space)}: {markdown_text(_who(comparison))}", ""]
     lines += [f"**{markdown_text(comparison.headline)}**", ""]
+    if said := names_phrase(comparison.full_names):
+        lines += [markdown_text(said), ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += markdown_table(view)
@@ -201,6 +207,45 @@ def markdown_table(view: TableView) -> list[str]:
     rule = "| --- |" + "".join(" --- |" if column in TEXT_COLUMNS else " ---: |" for column in view.columns[1:])
     rows = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in view.rows]
     return [f"## {markdown_text(view.title)}", "", head, rule, *rows, "", f"*{markdown_text(view.caption)}*", ""]
+
+
+CSV_COLUMNS = (
+    *("costs", "method", "measure", "unit", "seeds", "mean", "low", "high"),
+    *("baseline", "paired_seeds", "compared_by", "value", "value_low", "value_high"),
+    *("margin", "verdict", "seeds_needed_in_all"),
+)
+
+
+def as_csv(comparison: Comparison) -> str:
+    """A line for each method and measure: mean and interval; for each baseline, ratio or difference and verdict."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for stage in filter(None, (comparison.search, comparison.refit)):
+        for row in stage.rows:
+            pairs = [pair for pair in stage.pairs if pair.method == row.method]
+            for measure in (measure for measure in COMPARED if measure.key in row.values):
+                what = (stage.name, row.method, measure.key, measure.unit, len(row.seeds))
+                own = (*what, *_ends(row.values[measure.key]))
+                writer.writerows([(*own, *_against(pair, measure)) for pair in pairs] or [own + ("",) * 9])
+    return text.getvalue()
+
+
+def _against(pair: Pair, measure: Measure) -> tuple[object, ...]:
+    """method ÷ baseline of a cost, method − baseline of a quality."""
+    found, by = pair.differences.get(measure.key), "difference"
+    if measure.key in pair.cost_ratios:
+        found, by = inverse(pair.cost_ratios[measure.key]), "ratio"
+    if found is None:
+        return ("",) * 9
+    verdict = pair.verdicts.get(measure.key)
+    word = outcome_of(pair, measure) if pair.withheld or verdict else ""
+    judged_by = (verdict.margin, word, verdict.seeds_needed) if verdict else (None, word, None)
+    return (pair.baseline, len(pair.seeds), by, *_ends(found), *("" if each is None else each for each in judged_by))
+
+
+def _ends(found: Interval) -> tuple[object, ...]:
+    return tuple("" if value is None else value for value in (found.mean, found.low, found.high))
 
 
 def as_json(comparison: Comparison) -> str:

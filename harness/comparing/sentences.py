@@ -1,12 +1,15 @@
 """The answer in words: one plain sentence per pair, and a headline over all of them."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
+from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
-from harness.comparing.values import Contamination, Pair, Stage
+from harness.comparing.values import Contamination, Pair, Stage, Winner
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.spaces import Margins
 from harness.statistics import MOST_SEEDS, Interval, Verdict
+from harness.text.shown import counted
 
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
 
@@ -33,7 +36,8 @@ def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[st
         parts[1:] = [f"Of the searches, {jobs}" for jobs in parts[1:]]
     verdicts = [verdict for pair in told for verdict in pair.verdicts.values()]
     decided, withheld = sum(verdict.is_decided for verdict in verdicts), len(stage.pairs) - len(told)
-    parts.append(f"{decided} of {len(verdicts)} verdicts are decided" + (f"; {withheld} withheld" if withheld else ""))
+    of = f"{decided} of {counted(len(verdicts), 'verdict')} {'is' if decided == 1 else 'are'} decided"
+    parts.append(of + (f"; {withheld} withheld" if withheld else ""))
     return ". ".join(parts) + "."
 
 
@@ -41,7 +45,11 @@ def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
     """One method against several: how often it wins on the cost, and where it loses quality."""
     method, count = pairs[0].method, len(pairs)
     costs = [pair.verdicts[cost.key].outcome for pair in pairs if cost.key in pair.verdicts]
-    words = [f"{word} than {costs.count(word)} of {count} methods" for word in ("cheaper", "dearer") if word in costs]
+    words = [
+        f"{word} than {costs.count(word)} of {counted(count, 'method')}"
+        for word in ("cheaper", "dearer")
+        if word in costs
+    ]
     parts = [f"{method} is {' and '.join(words) or 'neither clearly cheaper nor dearer than any method'}"]
     for word in _LOST:
         for quality in QUALITIES:
@@ -70,6 +78,28 @@ def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
         link = ", " if _does_the_job(pair) else " is "
         texts.append(f"{who}{link}{', '.join(said)}" if said else who)
     return "; ".join(texts)
+
+
+def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
+    """The network to take home: of the cheapest method that does the baseline's job, the seed best on validation.
+
+    The baseline does its own job. Where no verdict says who does it, the method is the best on validation too.
+    """
+    told = [pair for pair in stage.pairs if not pair.withheld]
+    if stage.against and told:
+        able = [pair for pair in told if _does_the_job(pair) and _ratio(pair, cost) > 1]
+        method = max(able, key=lambda pair: _ratio(pair, cost)).method if able else stage.against
+        why = f"the cheapest that does {stage.against}'s job" if able else "nothing cheaper is shown to do its job"
+    else:
+        method = max(by_method, key=lambda name: fmean(_on_validation(unit) for unit in by_method[name]))
+        why = "the best mean log-likelihood on validation; there is no verdict"
+    seed = max(by_method[method], key=_on_validation).seed
+    of_seeds = "; of its seeds the best on validation" if len(by_method[method]) > 1 else ""
+    return Winner(method=method, seed=seed, why=why + of_seeds)
+
+
+def _on_validation(unit: Finished) -> float:
+    return unit.result.val.log_likelihood
 
 
 def _titles(pair: Pair, word: str) -> list[str]:
@@ -105,6 +135,11 @@ def margins_phrase(margins: Margins, spread: Mapping[str, float], exhaustive: st
     return f"{said}; {exhaustive}'s best and worst depth differ by {listed([plain(spread[q.key], 2) for q in asked])}."
 
 
+def names_phrase(full_names: Mapping[str, str]) -> str:
+    """`ldn: learnt-depth network; asha: asynchronous successive halving.`; "" where no name is short for anything."""
+    return "; ".join(f"{name}: {full}" for name, full in full_names.items()) + "." if full_names else ""
+
+
 def sentence(pair: Pair, contaminated: bool) -> str:
     """As in "ldn needs 6.1× (4.8–7.9) less device time than grid; its accuracy is not worse by …" """
     if pair.unequal:
@@ -125,13 +160,15 @@ def sentence(pair: Pair, contaminated: bool) -> str:
 
 def cost_phrase(method: str, baseline: str, ratios: Mapping[str, Interval]) -> str:
     """`ldn needs 6.1× (4.8–7.9) less device time than grid`; `ratios` are baseline / method, by what is counted."""
-    clear = {what: found for what, found in ratios.items() if not straddles_one(found)}
+    same = [what for what, found in ratios.items() if found.mean == 1 and found.low is None]
+    clear = {what: found for what, found in ratios.items() if what not in same and not straddles_one(found)}
     phrases = [
         f"{method} and {baseline} do not differ clearly in {what} "
         f"({baseline} needs {ratio_with_ends(found)} of {method}'s)"
         for what, found in ratios.items()
-        if what not in clear
+        if what not in clear and what not in same
     ]
+    phrases += [f"{method} needs the same {what} as {baseline}" for what in same]
     if clear:
         amounts = " and ".join(amount(what, found) for what, found in clear.items())
         phrases.insert(0, f"{method} needs {amounts} than {baseline}")

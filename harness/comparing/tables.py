@@ -91,8 +91,10 @@ def confidence(stage: Stage) -> str:
 
 
 def family(stage: Stage) -> str:
-    """What all words of a stage promise together."""
+    """What all words of a stage promise together; "" where all are withheld."""
     count = sum(len(pair.verdicts) for pair in stage.pairs)
+    if count < 2:
+        return "The chance that the verdict is wrong is at most 5 %." if count else ""
     return f"The {count} verdicts hold together: the chance that any of them is wrong is at most 5 % (Holm)."
 
 
@@ -143,8 +145,17 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
     return TableView(
         title=f"{f'Each method − {stage.against}' if stage.against else f'{stage.pairs[0].method} − each method'}, "
         f"{stage.name}",
-        caption=f"Paired by seed, with {confidence(stage)} t intervals. {family(stage)} {comparison.margins_said}"
-        + (f" {listed(lower)}: negative is good." if lower else ""),
+        caption=" ".join(
+            filter(
+                None,
+                (
+                    f"Paired by seed, with {confidence(stage)} t intervals.",
+                    family(stage),
+                    comparison.margins_said,
+                    f"{listed(lower)}: negative is good." if lower else "",
+                ),
+            )
+        ),
         columns=("method", "measure", "difference", "margin", "verdict"),
         rows=tuple(rows),
     )

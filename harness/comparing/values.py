@@ -159,6 +159,14 @@ class ChecklistItem(Frozen):
     evidence: str
 
 
+class Winner(Frozen):
+    """The network to take home."""
+
+    method: str
+    seed: int
+    why: str
+
+
 class Comparison(Frozen):
     """The answer: does one training do the job of a search, and at what cost?"""
 
@@ -171,6 +179,7 @@ class Comparison(Frozen):
     one_shots: tuple[str, ...]  # those of them that learn their depth
     exhaustive: str | None  # the first method that trains every depth in full
     unordered: tuple[str, ...]  # methods whose order of trials means nothing: their curves are means over orders
+    full_names: dict[str, str]  # of methods whose names are short for something
     colours: dict[str, str]  # method → #rrggbb
     seeds: tuple[int, ...]
     looks: Looks  # at how many seeds the verdicts are looked at; each interval of a pair is one of that many
@@ -178,6 +187,7 @@ class Comparison(Frozen):
     headline: str
     sentences: tuple[str, ...]  # one per pair
     margins_said: str  # the margins beside the spread between depths, in words
+    winner: Winner
     search: Stage
     refit: Stage | None
     equal_quality: tuple[EqualQuality, ...]

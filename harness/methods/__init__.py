@@ -55,9 +55,21 @@ def is_method(name: str) -> bool:
 
 def first_sentence(name: str) -> str:
     """What a method is, read from its source: importing it would import Ray."""
-    tree = ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8"))
-    docs = [ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)]
+    docs = [ast.get_docstring(node) or "" for node in _classes_in_source(name)]
     return docs[-1].split("\n\n")[0].replace("\n", " ")
+
+
+def full_name(name: str) -> str | None:
+    """What a method declares as that, read from its source too."""
+    for line in (line for node in _classes_in_source(name) for line in node.body):
+        if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == "full_name" and line.value:
+            return str(ast.literal_eval(line.value))
+    return None
+
+
+def _classes_in_source(name: str) -> list[ast.ClassDef]:
+    tree = ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8"))
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def parse_methods(text: str) -> dict[str, "SearchMethod"]:

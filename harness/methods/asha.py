@@ -37,6 +37,7 @@ class Asha(SearchMethod):
     its validation log-likelihood is among the best 1/reduction_factor seen there so far.
     """
 
+    full_name: ClassVar[str] = "asynchronous successive halving"
     colour: ClassVar[str] = "#E69F00"
 
     grace_epochs: Annotated[int, Field(gt=0)] | None = None

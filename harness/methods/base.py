@@ -112,6 +112,9 @@ class SearchMethod(Frozen, ABC):
     is_posterior: ClassVar[bool] = False
     """Whether its weights over depths stand for a posterior; see `OneShotMethod`."""
 
+    full_name: ClassVar[str | None] = None
+    """Its name spelled out, where that is an abbreviation; a report and a verdict say it once."""
+
     colour: ClassVar[str | None] = None
     """`#rrggbb` in every table, figure and MLflow view; None: a shade by its name."""
 

@@ -48,6 +48,7 @@ class DartsDepth(OneShotMethod):
     """
 
     validation: ClassVar[Validation] = "fits"
+    full_name: ClassVar[str] = "differentiable architecture search over depths"
     colour: ClassVar[str] = "#7F3C8D"
 
     rate: Annotated[float, Field(gt=0)] = 0.01

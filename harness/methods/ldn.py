@@ -16,6 +16,7 @@ class LearntDepth(OneShotMethod):
     """
 
     is_posterior: ClassVar[bool] = True
+    full_name: ClassVar[str] = "learnt-depth network"
     colour: ClassVar[str] = "#D55E00"
 
     def objective(self, net: OneShotNet, x: Tensor, y: Tensor, n_train: int) -> Tensor:

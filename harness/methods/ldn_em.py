@@ -22,6 +22,7 @@ class LearntDepthByEm(OneShotMethod):
     """
 
     is_posterior: ClassVar[bool] = True
+    full_name: ClassVar[str] = "learnt-depth network with exact E-steps"
     colour: ClassVar[str] = "#8C2D04"
 
     memory: Annotated[float, Field(ge=0)] = 0.025

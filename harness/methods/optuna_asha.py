@@ -41,6 +41,7 @@ class OptunaAsha(SearchMethod):
     training if that was complete, else trained and charged.
     """
 
+    full_name: ClassVar[str] = "Optuna's tree-structured Parzen estimator with successive halving"
     colour: ClassVar[str] = "#56B4E9"
 
     grace_epochs: Annotated[int, Field(gt=0)] | None = None

@@ -19,6 +19,7 @@ class OptunaGp(SearchMethod):
     proposed again is answered from its first training at no cost.
     """
 
+    full_name: ClassVar[str] = "Optuna's Gaussian process"
     colour: ClassVar[str] = "#9A6F9E"
 
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None

@@ -46,6 +46,7 @@ class OptunaTpe(SearchMethod):
     A depth proposed again is answered from its first training at no cost.
     """
 
+    full_name: ClassVar[str] = "Optuna's tree-structured Parzen estimator"
     colour: ClassVar[str] = "#CC79A7"
 
     n_startup_trials: Annotated[int, Field(gt=0)] | None = None

@@ -9,7 +9,7 @@ from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table, rich_table
 from harness.comparing.tables import TableView
 from harness.replaying.searches import MethodReplay, Replay
-from harness.text.shown import markdown_text
+from harness.text.shown import counted, markdown_text
 
 
 def tables(replay: Replay) -> Sequence[TableView]:
@@ -49,7 +49,7 @@ def tables(replay: Replay) -> Sequence[TableView]:
 
 
 def _devices(number: int) -> str:
-    return "1 device" if number == 1 else f"{number} devices"
+    return counted(number, "device")
 
 
 def _row(method: MethodReplay) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.comparing.finished import finished_by_method
 from harness.comparing.numbers import ratio_with_ends
-from harness.comparing.sentences import COST_WORDS, as_said, straddles_one
+from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, straddles_one
 from harness.comparing.tables import detail_tables, family, summary_tables
 from harness.comparing.values import Comparison, Pair
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
@@ -13,26 +13,43 @@ from harness.reporting.gallery import all_figures
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import reproduce
 from harness.statistics import Interval
-from harness.text.shown import html_text
+from harness.text.shown import counted, html_text
 
 
 def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
     """The whole page. The same records give the same bytes: there is no date in it."""
     space = units[0].plan.space
     drawings = all_figures(finished_by_method(units, comparison.reference), comparison)
-    seeds = ", ".join(map(str, comparison.seeds))
+    seeds = f"seed{'s' * (len(comparison.seeds) > 1)} {', '.join(map(str, comparison.seeds))}"
+    lead = (
+        space.description,
+        f"{counted(len(comparison.methods), 'method')}, {seeds}.",
+        names_phrase(comparison.full_names),
+    )
     body = [
         "<header><p class=kicker>Depth search harness</p>",
-        f"<h1>{html_text(comparison.space)}: one {html_text(comparison.reference)} run, or a search?</h1>",
-        f"<p class=lead>{html_text(space.description)} {len(comparison.methods)} methods, seeds {seeds}.</p></header>",
+        f"<h1>{html_text(comparison.space)}: {html_text(question(comparison))}</h1>",
+        f"<p class=lead>{html_text(' '.join(filter(None, lead)))}</p></header>",
         *_verdict(comparison),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Tables", tables([*summary_tables(comparison), *detail_tables(comparison)])),
         *section("fairness", "Fairness", _fairness(comparison)),
         *section("checklist", "NAS best-practice checklist", _checklist(comparison)),
+        *section("winner", "Take the winner home", _take_home(comparison)),
         *section("reproduce", "How to reproduce", reproduce(units, comparison)),
     ]
     return page(f"{comparison.space} · depth search report", body)
+
+
+def question(comparison: Comparison) -> str:
+    """That the page answers: of as many one-shots and searches as there are."""
+    one_shots = comparison.one_shots
+    if not one_shots:
+        return "which search over depths?"
+    if len(one_shots) == len(comparison.methods) > 1:
+        return "which network that learns its depth?"
+    one = f"{one_shots[0]} run" if len(one_shots) == 1 else "network that learns its depth"
+    return f"one {one}, or a search?"
 
 
 # --- the verdict, first -------------------------------------------------------------------------------------------
@@ -82,26 +99,34 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
         f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
         f"<h3>{html_text(who)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
         f"<p class=badges>{badges}</p><p class=sentence>{html_text(sentence)}</p>"
-        f"<p class=sentence>{html_text(_at_equal_quality(comparison, pair))}</p></article>"
+        f"{_at_equal_quality(comparison, pair)}</article>"
     )
 
 
 def _big_number(found: Interval | None, what: str) -> str:
+    """The ratio of costs as people say it; never a number for what is not known."""
     if found is None:
-        return ""
-    if straddles_one(found):
-        ends = ratio_with_ends(found).partition(" ")[2]
-        return f"<p class=big>?</p><p class=what>{html_text(what)}: which is cheaper is undecided {ends}</p>"
-    factor, words = as_said(what, found)
-    number, _, ends = ratio_with_ends(factor).partition(" ")
-    return f"<p class=big>{number}</p><p class=what>{html_text(words)} {ends}</p>"
+        number, words = "?", f"{what}: not recorded"
+    elif straddles_one(found):
+        number, words = "?", f"{what}: which is cheaper is undecided {ratio_with_ends(found).partition(' ')[2]}"
+    elif found.mean == 1:
+        number, words = "=", f"the same {what}"
+    else:
+        factor, said = as_said(what, found)
+        number, _, ends = ratio_with_ends(factor).partition(" ")
+        words = f"{said} {ends or 'on one seed' * (found.n == 1)}"
+    return f"<p class=big>{number}</p><p class=what>{html_text(words.strip())}</p>"
 
 
 def _at_equal_quality(comparison: Comparison, pair: Pair) -> str:
     """The fair counterweight: what an oracle that stops the search at the right moment would have spent."""
     if pair.method != comparison.reference:
         return ""
-    baseline = pair.baseline
+    heading = f"If {pair.baseline} knew when to stop"
+    return f"<h4>{html_text(heading)}</h4><p class=sentence>{html_text(_oracle(comparison, pair.baseline))}</p>"
+
+
+def _oracle(comparison: Comparison, baseline: str) -> str:
     found = next(item for item in comparison.equal_quality if item.baseline == baseline)
     reached = found.baseline_reaches
     if found.speed_up is not None:
@@ -109,7 +134,8 @@ def _at_equal_quality(comparison: Comparison, pair: Pair) -> str:
             f"Stopped by an oracle once it is as good, {baseline} would need {ratio_with_ends(found.speed_up)} of "
             f"{comparison.reference}'s device time."
         )
-    return f"{baseline} got as good as {comparison.reference} on {reached.count} of {len(reached.seeds)} seeds."
+    of = counted(len(reached.seeds), "seed")
+    return f"{baseline} got as good as {comparison.reference} on {reached.count} of {of}."
 
 
 # --- the rest -----------------------------------------------------------------------------------------------------
@@ -139,3 +165,21 @@ def _checklist(comparison: Comparison) -> Iterable[str]:
             f"<span><strong>{html_text(item.question)}</strong><br>{html_text(item.evidence)}</span></li>"
         )
     yield "</ul>"
+
+
+def _take_home(comparison: Comparison) -> Iterable[str]:
+    """The lines that load the winner: with this package, and without it."""
+    winner, space = comparison.winner, comparison.space
+    whose = f"<strong>{html_text(winner.method)} seed {winner.seed}</strong>: {html_text(winner.why)}"
+    yield f"<p>{whose}. It takes rows as they are in the data set; normalisation and class names are inside.</p>"
+    yield _code("import harness", f'model = harness.load_results("{space}").winner()', "model.predict_names(rows)")
+    yield "<p>From MLflow, where this package need not be installed; the address is that of your results:</p>"
+    yield _code(
+        "import mlflow",
+        'mlflow.set_tracking_uri("sqlite:///results/mlflow.db")',
+        f'mlflow.pyfunc.load_model("models:/{space}@winner").predict(rows)  # a column of probabilities per class',
+    )
+
+
+def _code(*lines: str) -> str:
+    return f"<pre><code>{html_text(chr(10).join(lines))}</code></pre>"

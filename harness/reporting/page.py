@@ -51,8 +51,8 @@ def tables(views: Sequence[TableView]) -> Iterable[str]:
         kinds = ["text" if column in TEXT_COLUMNS else "" for column in view.columns]
         names = zip(view.columns, kinds, strict=True)
         head = "".join(f'<th scope="col" class="{kind}">{html_text(column)}</th>' for column, kind in names)
-        yield f"<h3>{html_text(view.title)}</h3>"
-        # A table may be wider than a phone: it scrolls by itself, by keyboard too.
+        yield f"<div class=table><h3>{html_text(view.title)}</h3>"
+        # A table may be wider than a phone: it scrolls by itself, by keyboard too, and a shadow says so.
         yield f'<div class=scroll tabindex=0 role="region" aria-label="{html_text(view.title)}"><table>'
         yield f"<thead><tr>{head}</tr></thead><tbody>"
         for row in view.rows:
@@ -61,4 +61,4 @@ def tables(views: Sequence[TableView]) -> Iterable[str]:
                 for cell, kind in zip(row[1:], kinds[1:], strict=True)
             )
             yield f'<tr><th scope="row">{html_text(row[0])}</th>{cells}</tr>'
-        yield f"</tbody></table></div><p class=caption>{html_text(view.caption)}</p>"
+        yield f"</tbody></table></div><p class=caption>{html_text(view.caption)}</p></div>"

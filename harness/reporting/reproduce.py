@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.comparing.values import Comparison
 from harness.records import Unit
-from harness.text.shown import html_text
+from harness.text.shown import counted, html_text
 
 
 def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
@@ -68,7 +68,7 @@ def made_with(units: Sequence[Unit]) -> dict[str, list[str]]:
         "torch": [item.torch for item in environments],
         "Ray": [item.ray or "none" for item in environments],
         "machine": [item.machine for item in environments],
-        "device": [f"{item.device}, {item.threads} threads" for item in environments],
+        "device": [f"{item.device}, {counted(item.threads, 'thread')}" for item in environments],
         "CPUs, GPUs per trial": [f"{unit.plan.cpus_per_trial:g}, {unit.plan.gpus_per_trial:g}" for unit in units],
         "seeds": [str(unit.plan.seed) for unit in sorted(units, key=lambda unit: unit.plan.seed)],
     }

@@ -16,7 +16,7 @@ from harness.errors import UserError, brief_repr, nearest
 from harness.methods import parse_methods
 from harness.spaces import SearchSpace, load_space, with_overrides
 from harness.text.files import checked_path
-from harness.text.shown import redacted
+from harness.text.shown import counted, redacted
 
 if TYPE_CHECKING:  # importing them imports Ray
     from harness.methods.base import SearchMethod
@@ -123,7 +123,9 @@ def looks_of(given: Seeds | None, until_verdict: bool, seeds: Sequence[int]) -> 
     if not looks or looks != sorted(set(looks)) or looks[0] < 2:
         raise UserError(f"looks are numbers of seeds, at least 2 and increasing, as 5,10,20; got {brief_repr(given)}")
     if looks[-1] > len(seeds):
-        raise UserError(f"a look cannot be at more seeds than there are; got {looks[-1]} with {len(seeds)} seeds")
+        raise UserError(
+            f"a look cannot be at more seeds than there are; got {looks[-1]} with {counted(len(seeds), 'seed')}"
+        )
     return tuple(looks)
 
 

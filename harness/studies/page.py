@@ -17,7 +17,7 @@ from harness.studies.claims import Answer, Judgement, as_tables, by_itself
 from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
-from harness.text.shown import html_text, markdown_text
+from harness.text.shown import counted, html_text, markdown_text
 
 # table → reading → heading
 READING_TABLES = {
@@ -139,7 +139,7 @@ def _mean(numbers: Sequence[float]) -> str:
 def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
     answers = [judgement.answer for judgement in judgements]
     counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in get_args(Answer))
-    yield f"<p class=headline>{len(answers)} claims. {counts.capitalize()}.</p>"
+    yield f"<p class=headline>{counted(len(answers), 'claim')}. {counts.capitalize()}.</p>"
     if reduced := results.study.settings.reduced:
         yield banner("Smaller than in the paper", f"{reduced}.")
     if missing := _missing(results):
@@ -198,7 +198,7 @@ def _missing(results: StudyResults) -> str:
 def _spent(results: StudyResults) -> str:
     units = _units(results)
     seconds = sum(unit.result.cost.device_seconds for unit in units if unit.result)
-    return f"{sum(len(unit.trials) for unit in units)} networks trained in {plain(seconds)} device-seconds."
+    return f"{counted(sum(len(unit.trials) for unit in units), 'network')} trained in {plain(seconds)} device-seconds."
 
 
 def _versions(results: StudyResults) -> str:

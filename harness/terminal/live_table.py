@@ -12,6 +12,7 @@ from harness.running.ledger import TrialLog
 from harness.running.result import handed_over_depth
 from harness.running.side_by_side import SideBySide
 from harness.running.unit import RunningUnit
+from harness.text.shown import counted
 
 PLAIN_SECONDS = 10.0  # between plain lines
 
@@ -54,9 +55,9 @@ def _plain(together: SideBySide, console: Console, began: float, told: set[str])
             next_line = time.monotonic() + PLAIN_SECONDS
             over = sum(unit.is_over for unit in together.units)
             trials = sum(len(_ended(unit)) for unit in together.units)
+            so_far = f"{over}/{counted(len(together.units), 'unit')}, {counted(trials, 'trial')}"
             console.print(
-                f"{over}/{len(together.units)} units, {trials} trials, {together.device_seconds:.1f} device-seconds, "
-                f"about {_left(together, began)} left",
+                f"{so_far}, {together.device_seconds:.1f} device-seconds, about {_left(together, began)} left",
                 soft_wrap=True,
             )
 

@@ -7,6 +7,7 @@ from rich.text import Text
 from harness.measures import QUALITIES
 from harness.records import PHASES, Cost, Measures, Posterior
 from harness.statistics import ENOUGH_RESOLUTION
+from harness.text.shown import counted
 from harness.training.one_trial import TrialReport
 
 BAR_WIDTH = 40
@@ -16,7 +17,10 @@ def view(report: TrialReport) -> RenderableType:
     record = report.record
     name = f"{record.kind}, depths 0…{record.depth}" if record.learns_depth else f"fixed depth {record.depth}"
     parts: list[RenderableType] = [
-        Text(f"{name}, seed {record.seed}: {record.cost.epochs} epochs, stopped by {record.stop_reason}", style="bold")
+        Text(
+            f"{name}, seed {record.seed}: {counted(record.cost.epochs, 'epoch')}, stopped by {record.stop_reason}",
+            style="bold",
+        )
     ]
     if record.status == "failed":
         parts.append(Text(f"FAILED: {record.error}", style="bold red"))

@@ -34,6 +34,11 @@ def markdown_text(text: str) -> str:
     return " ".join(text.split())
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 seed`, `7 seeds`, `1,200 searches`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def code_block(text: str) -> str:
     """A block of Markdown that shows the text as it is; its fence is longer than any in the text."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])

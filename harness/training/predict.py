@@ -11,6 +11,7 @@ from harness.data.columns import features_of
 from harness.data.on_device import EVAL_BATCH
 from harness.data.splits import Array
 from harness.errors import UserError
+from harness.text.shown import counted
 from harness.training.model_file import HandedOver, load_model
 
 
@@ -56,4 +57,4 @@ class Predictor:
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.network.row_shape))
-        return f"<network of {len(self.network.network.backbone.blocks)} blocks, takes rows (N, {shape})>"
+        return f"<network of {counted(len(self.network.network.backbone.blocks), 'block')}, takes rows (N, {shape})>"

@@ -435,3 +435,83 @@ def test_a_quarter_of_a_gpu_costs_a_quarter() -> None:
     cost = unit.result.cost.model_copy(update={"held_seconds": 7200.0, "devices": 0.25})
     result = unit.result.model_copy(update={"cost": cost, "usd_per_hour": 3.0})
     assert USD.read(Outcome.of_search(result)) == pytest.approx(1.5)  # half a device-hour
+
+
+# --- divergence and the winner ------------------------------------------------------------------------------------
+
+
+def with_chosen_log_likelihood(units: list[Unit], method: str, seed: int, value: float) -> list[Unit]:
+    changed = []
+    for unit in units:
+        if (unit.plan.method, unit.plan.seed) == (method, seed) and unit.result:
+            chosen = unit.result.final.chosen.model_copy(update={"log_likelihood": value})
+            final = unit.result.final.model_copy(update={"chosen": chosen})
+            unit = unit.model_copy(update={"result": unit.result.model_copy(update={"final": final})})
+        changed.append(unit)
+    return changed
+
+
+def test_a_network_far_worse_than_guessing_is_a_note() -> None:
+    """Guessing has −log 2 = −0.693 nats here: ten times that is −6.93."""
+    units = make_units(("ldn", "grid"), range(3), linear_accuracy=0.8)
+    assert not any("diverged" in note for note in compare(units).notes)
+    assert not any("diverged" in note for note in compare(with_chosen_log_likelihood(units, "ldn", 1, -6.9)).notes)
+    [note] = [note for note in compare(with_chosen_log_likelihood(units, "ldn", 1, -7.0)).notes if "diverged" in note]
+    assert note == (
+        "ldn: its network diverged on seed 1: a test log-likelihood of −7.00 nats, where guessing the class "
+        "frequencies has −0.693."
+    )
+
+
+def test_trials_that_diverged_and_were_not_chosen_are_counted() -> None:
+    units = make_units(("ldn", "grid"), range(3), linear_accuracy=0.8)
+    grid = next(unit for unit in units if unit.plan.method == "grid" and unit.result)
+    assert grid.result
+    loser = next(trial for trial in grid.trials if trial.trial_id != grid.result.chosen_trial)
+    assert loser.val
+    worse = loser.model_copy(update={"val": loser.val.model_copy(update={"log_likelihood": -80.0})})
+    trials = tuple(worse if trial is loser else trial for trial in grid.trials)
+    units[units.index(grid)] = grid.model_copy(update={"trials": trials})
+    assert [note for note in compare(units).notes if "diverged" in note] == [
+        "grid: 1 trial diverged (validation log-likelihood below 10 times that of guessing the class frequencies); no "
+        "network of theirs was chosen."
+    ]
+
+
+def on_validation(units: list[Unit], method: str) -> dict[int, float]:
+    return {u.plan.seed: u.result.val.log_likelihood for u in units if u.plan.method == method and u.result}
+
+
+def test_the_winner_is_the_cheapest_that_does_the_job_and_its_best_seed() -> None:
+    units = make_units(("ldn", "grid", "asha"), range(10))
+    comparison = compare(units)
+    able = {
+        pair.method: pair.cost_ratios["cost_device_seconds"].mean
+        for pair in comparison.search.pairs
+        if {said.outcome for said in pair.verdicts.values()}
+        <= {"better", "as good", "identical", "slightly worse", "cheaper"}
+    }
+    expected = max(able, key=lambda method: able[method]) if able else "grid"
+    best = on_validation(units, expected)
+    assert (comparison.winner.method, comparison.winner.seed) == (expected, max(best, key=lambda seed: best[seed]))
+    assert compare(units, "asha").winner == comparison.winner, "whoever it is seen from"
+
+
+def test_without_anybody_who_does_its_job_the_baseline_wins() -> None:
+    units = make_units(("ldn", "grid"), range(5))
+    for seed in range(5):
+        units = with_chosen_log_likelihood(units, "ldn", seed, -3.0 - 0.1 * seed)
+    winner = compare(units).winner
+    assert (winner.method, winner.why) == (
+        "grid",
+        "nothing cheaper is shown to do its job; of its seeds the best on validation",
+    )
+
+
+def test_without_a_verdict_the_best_on_validation_wins() -> None:
+    units = make_units(("ldn", "grid"), [0])
+    best = max(("ldn", "grid"), key=lambda method: on_validation(units, method)[0])
+    winner = compare(units).winner
+    assert (winner.method, winner.seed) == (best, 0)
+    assert winner.why == "the best mean log-likelihood on validation; there is no verdict"
+    assert compare(make_units(("ldn",), [3])).winner.seed == 3

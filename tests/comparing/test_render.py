@@ -1,14 +1,16 @@
 """Terminal, markdown and JSON show the same comparison; users' text cannot break them."""
 
+import csv
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console, Group, RenderableType
 
 from harness.comparing import compare
 from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed, signed_and_spread
-from harness.comparing.render import as_json, as_markdown, details, leading_notes, summary, verdict
+from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 from harness.statistics import Interval
 from tests.synthetic import make_units
 
@@ -135,3 +137,71 @@ def test_numbers_have_as_many_digits_as_they_deserve() -> None:
     assert ratio_with_ends(Interval(mean=6.1, low=4.8, high=7.9, n=3)) == "6.1× (4.8–7.9)"
     assert ratio_with_ends(Interval(mean=20.1, low=19.8, high=20.4, n=3)) == "20.1× (19.8–20.4)"
     assert ratio_with_ends(Interval(mean=3.51, low=3.49, high=3.53, n=3)) == "3.51× (3.49–3.53)"
+    assert ratio_with_ends(Interval(mean=1.03, low=1.01, high=1.06, n=3)) == "1.03× (1.01–1.06)", "not 1.0×"
+    assert ratio_with_ends(Interval(mean=1.02, low=None, high=None, n=1)) == "1.02×"
+
+
+def test_an_interval_of_many_orders_of_magnitude_asks_for_more_seeds() -> None:
+    assert ratio_with_ends(Interval(mean=6.1, low=3e-5, high=1.2e6, n=2)) == "6.1× (needs more seeds)"
+    assert ratio_with_ends(Interval(mean=6.1, low=1e-300, high=1e300, n=2)) == "6.1× (needs more seeds)"
+    assert ratio_with_ends(Interval(mean=6.1, low=0.7, high=60.0, n=2)) == "6.1× (0.70–60)"
+    units = make_units(("ldn", "grid"), range(2), seconds_factor={"ldn": 1.0})
+    ours = [unit for unit in units if unit.plan.method == "ldn" and unit.result]
+    for unit, factor in zip(ours, (0.01, 100.0), strict=True):
+        assert unit.result
+        cost = unit.result.cost.model_copy(update={"held_seconds": factor * unit.result.cost.held_seconds})
+        units[units.index(unit)] = unit.model_copy(update={"result": unit.result.model_copy(update={"cost": cost})})
+    comparison = compare(units)
+    everywhere = [*comparison.sentences, shown(verdict(comparison), 120), as_markdown(comparison)]
+    assert all("needs more seeds" in " ".join(text.split()) for text in everywhere)
+
+
+def test_what_a_name_is_short_for_is_said_once() -> None:
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3)))
+    assert comparison.full_names == {"ldn": "learnt-depth network", "asha": "asynchronous successive halving"}
+    panel = " ".join(shown(verdict(comparison), 100).replace("│", " ").split())
+    for text in (panel, as_markdown(comparison)):
+        assert text.count("ldn: learnt-depth network; asha: asynchronous successive halving.") == 1
+    assert compare(make_units(("grid", "deepest"), range(2))).full_names == {}
+
+
+def test_seeds_needed_are_all_of_them_not_more() -> None:
+    comparison = compare(make_units(("ldn", "grid"), range(2)))
+    [pair] = comparison.search.pairs
+    undecided = [said for said in pair.verdicts.values() if said.outcome == "undecided"]
+    assert undecided
+    panel = " ".join(shown(verdict(comparison), 100).replace("│", " ").split())
+    for text in (panel, comparison.sentences[0], as_markdown(comparison)):
+        assert re.search(r"\d+ seeds in all", text), text
+        assert not re.search(r"seeds (?!in all)\w* ?(needed|would decide)", text)
+
+
+def test_a_csv_has_every_number_of_the_comparison() -> None:
+    comparison = compare(make_units(("ldn", "grid", "asha"), range(3), refit=True))
+    lines = list(csv.DictReader(io.StringIO(as_csv(comparison))))
+    assert {line["costs"] for line in lines} == {"search", "search + refit"}
+    for stage in (comparison.search, comparison.refit):
+        assert stage
+        for row in stage.rows:
+            own = [line for line in lines if (line["costs"], line["method"]) == (stage.name, row.method)]
+            assert {line["measure"]: float(line["mean"]) for line in own} == {k: v.mean for k, v in row.values.items()}
+            assert {line["seeds"] for line in own} == {"3"}
+    [pair] = [pair for pair in comparison.search.pairs if pair.method == "ldn"]
+    of_pair = {line["measure"]: line for line in lines if line["method"] == "ldn" and line["costs"] == "search"}
+    cost, accuracy = of_pair["cost_device_seconds"], of_pair["test_accuracy"]
+    assert (cost["baseline"], cost["compared_by"], accuracy["compared_by"]) == ("grid", "ratio", "difference")
+    assert float(cost["value"]) == pytest.approx(1 / pair.cost_ratios["cost_device_seconds"].mean)
+    assert float(cost["value_low"]) == pytest.approx(1 / (pair.cost_ratios["cost_device_seconds"].high or 0))
+    assert float(accuracy["value"]) == pair.differences["test_accuracy"].mean
+    assert accuracy["verdict"] == pair.verdicts["test_accuracy"].outcome and float(accuracy["margin"]) > 0
+    assert cost["verdict"] == "cheaper" and cost["margin"] == ""
+    grid = [line for line in lines if line["method"] == "grid"]
+    assert grid and all(line["baseline"] == line["verdict"] == "" for line in grid)
+
+
+def test_a_csv_of_one_method_against_each_has_a_line_for_each() -> None:
+    lines = list(csv.DictReader(io.StringIO(as_csv(compare(make_units(("ldn", "grid", "asha"), range(3)), "ldn")))))
+    assert {line["baseline"] for line in lines if line["method"] == "ldn" and line["baseline"]} == {"grid", "asha"}
+    one_seed = list(csv.DictReader(io.StringIO(as_csv(compare(make_units(("ldn", "grid"), [0]))))))
+    assert {line["verdict"] for line in one_seed if line["measure"] == "test_accuracy"} == {"", "one seed"}
+    assert {line["low"] for line in one_seed} == {""}

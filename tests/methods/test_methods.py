@@ -10,7 +10,7 @@ import torch
 from optuna.trial import TrialState
 
 from harness.errors import UserError
-from harness.methods import known_methods, load_method
+from harness.methods import full_name, known_methods, load_method
 from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
 from harness.methods.golden_section import GoldenSectionSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
@@ -214,3 +214,10 @@ def test_the_docstring_says_what_it_is_and_what_it_stops(name: str) -> None:
     doc = type(method).__doc__ or ""
     assert len(doc.splitlines()[0]) > 20
     assert "stop" in doc.lower()
+
+
+@pytest.mark.parametrize("name", known_methods())
+def test_what_a_name_is_short_for_reads_the_same_from_its_source(name: str) -> None:
+    assert full_name(name) == load_method(name)[1].facts().full_name
+    if len(name) <= 4 and name not in ("grid",):
+        assert full_name(name), "an abbreviation"

@@ -42,6 +42,15 @@ def test_the_report_in_chromium(width: int, tmp_path: Path) -> None:
                 "figure svg", "all => all.map(svg => svg.querySelectorAll('path').length)"
             )
             page_width = page.evaluate("document.documentElement.scrollWidth")
+            scrolling = page.eval_on_selector_all(
+                ".scroll",
+                "all => all.filter(box => box.scrollWidth > box.clientWidth).map(box => getComputedStyle(box))"
+                ".map(style => style.backgroundImage + style.backgroundAttachment)",
+            )
+            page.emulate_media(media="print")
+            breaks = page.eval_on_selector_all(
+                ".card, .table, figure", "all => all.map(part => getComputedStyle(part).breakInside)"
+            )
         finally:
             browser.close()
     assert complaints == []
@@ -50,4 +59,7 @@ def test_the_report_in_chromium(width: int, tmp_path: Path) -> None:
     assert all(box["width"] >= min(300, width - 100) and box["height"] > 100 for box in boxes)
     assert all(count > 5 for count in marks)
     assert page_width <= width  # nothing sticks out sideways
+    assert width > 1000 or scrolling, "on a phone some tables are wider than the page"
+    assert all("gradient" in shown and "local" in shown for shown in scrolling), "a shadow says that there is more"
+    assert len(breaks) > 15 and set(breaks) == {"avoid"}, "no page break inside a card, a table or a figure"
     assert (tmp_path / f"report-{width}.png").stat().st_size > 10_000

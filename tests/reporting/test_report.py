@@ -15,8 +15,10 @@ from harness.records import Unit
 from harness.reporting import build_report
 from harness.reporting.costs import cost_bars
 from harness.reporting.curves import pooled_bins
+from harness.reporting.html import _big_number, _verdict, question
 from harness.reporting.quality import pareto_front
 from harness.reporting.reproduce import commands_of, method_argument
+from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_units
 
 FIGURES = {"cost", "phases", "verdict", "quality", "anytime", "weights_ldn", "reliability", "wallclock"}
@@ -216,3 +218,70 @@ def test_comparison_and_report_load_neither_ray_nor_mlflow_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+# --- what a reader stumbled over ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "number", "words"),
+    [
+        (None, "?", "device time: not recorded"),
+        (Interval(mean=1.02, low=0.7, high=1.4, n=3), "?", "device time: which is cheaper is undecided (0.70–1.40)"),
+        (
+            Interval(mean=3.0, low=1e-5, high=1e6, n=2),
+            "?",
+            "device time: which is cheaper is undecided (needs more seeds)",
+        ),
+        (Interval(mean=1.0, low=None, high=None, n=3), "=", "the same device time"),
+        (Interval(mean=6.1, low=4.8, high=7.9, n=3), "6.1×", "less device time (4.8–7.9)"),
+        (Interval(mean=0.25, low=0.2, high=0.5, n=3), "4.0×", "more device time (2.0–5.0)"),
+        (Interval(mean=1.03, low=None, high=None, n=1), "1.03×", "less device time on one seed"),
+    ],
+)
+def test_a_card_has_no_number_for_what_is_not_known(found: Interval | None, number: str, words: str) -> None:
+    assert _big_number(found, "device time") == f"<p class=big>{number}</p><p class=what>{words}</p>"
+
+
+def test_the_oracle_has_a_heading_that_says_what_it_is() -> None:
+    cards = "".join(_verdict(compare(make_units(("ldn", "grid", "asha"), range(3)))))
+    heading, line = re.findall(r"<h4>(.*?)</h4><p class=sentence>(.*?)</p>", cards)[0]
+    assert heading == "If grid knew when to stop"
+    assert re.match(r"Stopped by an oracle once it is as good, grid would need|grid got as good as ldn on", line)
+    assert cards.count("<h4>") == 1, "of the reference; the others have no such line, and no empty one"
+    assert "<p class=sentence></p>" not in cards
+
+
+@pytest.mark.parametrize(
+    ("methods", "asked"),
+    [
+        (("ldn", "grid"), "one ldn run, or a search?"),
+        (("elastic", "grid", "asha"), "one elastic run, or a search?"),
+        (("ldn", "exits", "grid"), "one network that learns its depth, or a search?"),
+        (("ldn", "exits"), "which network that learns its depth?"),
+        (("grid", "asha"), "which search over depths?"),
+        (("ldn",), "one ldn run, or a search?"),
+    ],
+)
+def test_the_heading_asks_about_what_stands_in_the_report(methods: tuple[str, ...], asked: str) -> None:
+    assert question(compare(make_units(methods, range(2)))) == asked
+
+
+@pytest.mark.slow
+def test_a_report_of_one_of_each_has_the_grammar_of_one() -> None:
+    units = make_units(("ldn",), [0])
+    comparison = compare(units)
+    text = re.sub(r"<svg.*?</svg>|<pre>.*?</pre>", "", build_report(units, comparison), flags=re.DOTALL)
+    assert "1 method, seed 0." in text
+    wrong = r"(?<![\d.,])1 (methods|seeds|trials|epochs|threads|verdicts|searches|blocks|depths|looks)\b"
+    assert re.findall(wrong, text + " ".join(comparison.notes)) == []
+
+
+@pytest.mark.slow
+def test_the_report_says_how_to_take_the_winner_home(full: str) -> None:
+    winner = compare(make_units(seeds=range(3), refit=True)).winner
+    home = full.split('id="winner"')[1].split("</section>")[0]
+    assert f"<strong>{winner.method} seed {winner.seed}</strong>" in home
+    for line in ("harness.load_results(&quot;synthetic&quot;).winner()", "models:/synthetic@winner"):
+        assert line in home
+    assert "ldn: learnt-depth network" in full.split('id="verdict"')[0], "where a newcomer meets it first"

@@ -12,6 +12,7 @@ from harness.methods import load_method
 from harness.reporting.html import build_report
 from harness.running.runner import RunOptions, make_unit
 from harness.running.store import UnitFolder, read_units
+from harness.running.upgrade import upgraded_plan
 from harness.spaces import load_space
 from harness.tracking.writer import sync
 from harness.training.model_file import load_model
@@ -55,6 +56,15 @@ def test_settings_that_came_later_leave_its_hashes_alone() -> None:
 def test_a_plan_of_version_1_gets_the_facts_that_its_method_declares() -> None:
     facts = {unit.plan.method: unit.plan.facts for unit in read_units(VERSION_1, "quickstart")[0]}
     assert facts == {name: load_method(name)[1].facts() for name in ("ldn", "grid", "random_search")}
+
+
+def test_a_plan_that_does_not_say_what_a_name_is_short_for_is_told() -> None:
+    facts = {"colour": None}
+    plan = {"version": 3, "method": "asha:grace_epochs=20", "facts": facts}
+    assert upgraded_plan(plan)["facts"] == {"colour": None, "full_name": "asynchronous successive halving"}
+    assert upgraded_plan(plan | {"method": "mine"})["facts"] == facts
+    told = plan | {"facts": {"full_name": None}}
+    assert upgraded_plan(told) == told
 
 
 def test_of_a_users_own_method_nothing_is_assumed(tmp_path: Path) -> None:

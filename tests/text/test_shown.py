@@ -5,6 +5,7 @@ from markdown_it import MarkdownIt
 
 from harness.text.shown import (
     code_block,
+    counted,
     html_text,
     markdown_text,
     one_line,
@@ -15,6 +16,11 @@ from harness.text.shown import (
 )
 
 HARMFUL = "a\x1b[31mb\x07c\x9bd\u202ee\x00f\rg\udc80h\u2028i"
+
+
+def test_counts_have_their_grammar() -> None:
+    assert [counted(count, "seed") for count in (0, 1, 2, 1200)] == ["0 seeds", "1 seed", "2 seeds", "1,200 seeds"]
+    assert [counted(count, "search", "searches") for count in (1, 2)] == ["1 search", "2 searches"]
 
 
 def test_control_characters_are_shown_as_such() -> None:

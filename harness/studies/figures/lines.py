@@ -13,6 +13,7 @@ from harness.reporting.drawing import MARKERS, PLAIN, WIDTH_INCHES, Drawing, dra
 from harness.studies.definition import BASE, Cell
 from harness.studies.results import StudyResults
 from harness.studies.words import axis_of, data_set_of
+from harness.text.shown import counted
 
 LOG_SPAN = 30  # an axis whose values span more than this is logarithmic
 MOST_TICKS = 8  # that a column has room for
@@ -62,7 +63,7 @@ def points_of(
 def seeds_in_words(results: StudyResults) -> str:
     counts = [len(results.of(cell)) for cell in results.cells]
     few, many = min(counts), max(counts)
-    return f"{many} seed{'s' * (many > 1)}" if few == many else f"{few} to {many} seeds"
+    return counted(many, "seed") if few == many else f"{few} to {many} seeds"
 
 
 def paint_line(axes: Axes, points: Points, line: Line, behind: int = 0) -> None:
