@@ -3,6 +3,7 @@
 Imports of torch, Ray and pandas stand where they are needed: a mistake in the input is answered at once.
 """
 
+import contextlib
 import functools
 import importlib
 import logging
@@ -32,7 +33,7 @@ from harness.running.inputs import (
 )
 from harness.spaces import NAME_PATTERN, SearchSpace, known_spaces, parse_space
 from harness.text.files import checked_path
-from harness.text.shown import html_text
+from harness.text.shown import counted, html_text
 from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class Results:
             raise UserError(f"{method} seed {seed} has no model in {self.out}; valid: {', '.join(have) or 'none yet'}")
         return Predictor.load(path)
 
+    def winner(self) -> "Predictor":
+        """The network to take home; `comparison.winner` says whose it is, and why."""
+        winner = self.comparison.winner
+        return self.model(winner.method, winner.seed)
+
     @functools.cached_property
     def html(self) -> str:
         """The report: one HTML page with figures, tables and the verdict."""
@@ -164,7 +170,7 @@ class Results:
         seeds: dict[str, int] = {}
         for unit in self.finished:
             seeds[unit.plan.method] = seeds.get(unit.plan.method, 0) + 1
-        return ", ".join(f"{method} on {n} seed{'s' if n > 1 else ''}" for method, n in seeds.items()) or "none yet"
+        return ", ".join(f"{method} on {counted(n, 'seed')}" for method, n in seeds.items()) or "none yet"
 
     @property
     def went_wrong(self) -> list[str]:
@@ -389,6 +395,12 @@ class PlannedRun:
 
     def start(self, show: "Show | None" = None, warn: "Warn" = lambda warning: None) -> Results:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
+        results = self._run(show, warn)
+        if results.tracked and results.finished and not results.interrupted:
+            _conclude(results, self.tracked_to.uri)
+        return results
+
+    def _run(self, show: "Show | None", warn: "Warn") -> Results:
         from harness.running.store import note_looks
         from harness.tracking.tracked_run import run_tracked
 
@@ -577,6 +589,14 @@ def log_report(results: Results, uri: str) -> None:
     _log_page(results, results.html, uri)
 
 
+def _conclude(results: Results, uri: str) -> None:
+    """Tells MLflow what only all units together say: means over seeds, and whose network to take home."""
+    from harness.tracking.writer import Tracker
+
+    with contextlib.suppress(UserError):  # units that cannot be compared; whoever asks for the comparison is told
+        Tracker(uri).conclude(results.finished, results.comparison.winner)
+
+
 def _log_page(results: Results, html: str, uri: str) -> None:
     from harness.tracking.writer import Tracker
 
@@ -585,13 +605,14 @@ def _log_page(results: Results, html: str, uri: str) -> None:
 
 def sync(space: Space, out: Path, uri: str) -> "Synced":
     """Writes what MLflow lacks of a space's results, and the report that is there."""
-    from harness.tracking.winners import winner_in
+    from harness.tracking.models import model_in
     from harness.tracking.writer import sync as sync_units
 
     results = load_results(space, out)
-    done = sync_units(results.finished, uri, winner_in(out))
+    done = sync_units(results.finished, uri, model_in(out))
     if done.warning:
         raise UserError(done.warning)
+    _conclude(results, uri)
     page = out / results.space / "report.html"
     if page.exists():
         _log_page(results, page.read_text(encoding="utf-8"), uri)

@@ -20,7 +20,7 @@ from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.spaces import SearchSpace, load_space
 from harness.terminal.console import SafeConsole, safe
 from harness.text.files import checked_path
-from harness.text.shown import one_line, redacted, shown_argument
+from harness.text.shown import counted, one_line, redacted, shown_argument
 
 console = SafeConsole()
 
@@ -224,9 +224,11 @@ def run(
     if results.finished:
         _print_comparison(results, "table", full)
         console.print(f"report: {results.report()}", soft_wrap=True)
+        winner = results.comparison.winner
+        console.print(f"winner: {winner.method} seed {winner.seed}, {winner.why}", soft_wrap=True)
         if results.tracked:
             api.log_report(results, planned.tracked_to.uri)
-            _print_view(planned.tracked_to.uri, results.space, results.out)
+            _print_view(planned.tracked_to, results.space)
     return _fail_if(results.failures)
 
 
@@ -276,7 +278,7 @@ def study(
         page = outcome.concluded.page
         console.print(f"page: {page}\nfigures: {page.parent}", soft_wrap=True)
     if outcome.tracked:
-        _print_view(planned.tracked_to.uri, planned.experiment.name, out)
+        _print_view(planned.tracked_to, planned.experiment.name)
     return _fail_if(outcome.failures)
 
 
@@ -309,21 +311,22 @@ def _fail_if(failures: Mapping[str, str]) -> None:
         sys.exit(1)
 
 
-def _print_view(uri: str, experiment: str, folder: Path) -> None:
-    """The link of the preset view, and what to start for it to answer."""
-    from harness.tracking.server import HOST, PORT
+def _print_view(tracked_to: Any, experiment: str) -> None:
+    """The link of the preset view where a server answers; else what starts one, which prints its links then."""
     from harness.tracking.views import links
 
-    server = uri if uri.startswith(("http://", "https://")) else f"http://{HOST}:{PORT}"
+    uri = tracked_to.uri
+    if not uri.startswith(("http://", "https://")):
+        given = ["--tracking-uri", redacted(uri)] if tracked_to.given else ["--out", str(tracked_to.folder)]
+        console.print(f"MLflow: {shlex.join(['harness', 'ui', experiment, *given])}", soft_wrap=True)
+        return
     try:
-        found = links(uri, redacted(server), experiment)
+        found = links(uri, redacted(uri), experiment)
     except UserError as error:  # the run itself is well
         _warn(str(error))
         return
     for name, link in list(found.items())[:1]:
         console.print(f"{name}: {link}", soft_wrap=True)
-    if server != uri:
-        console.print(f"(that page is there while `harness ui --out {folder}` runs)", soft_wrap=True)
 
 
 # --- results --------------------------------------------------------------------------------------------------------
@@ -332,7 +335,7 @@ def _print_view(uri: str, experiment: str, folder: Path) -> None:
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
 @reference_option
-@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(["table", "json", "md", "csv"]), default="table", show_default=True)
 @price_option
 @results_option
 def compare(space_name: str, reference: str | None, form: str, usd_per_hour: float | None, out: Path) -> None:
@@ -342,13 +345,11 @@ def compare(space_name: str, reference: str | None, form: str, usd_per_hour: flo
 
 def _print_comparison(results: api.Results, form: str, full: bool) -> None:
     """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
-    from harness.comparing.render import as_json, as_markdown, details, leading_notes, summary, verdict
+    from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 
-    comparison = results.comparison
-    if form == "json":
-        _say(as_json(comparison))
-    elif form == "md":
-        _say(as_markdown(comparison))
+    comparison, written = results.comparison, {"json": as_json, "md": as_markdown, "csv": as_csv}
+    if form in written:
+        _say(written[form](comparison).rstrip("\n"))
     else:
         if full:
             console.print(details(comparison), summary(comparison))
@@ -417,16 +418,18 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
     uri = Destination(tracking_uri, out).uri
     for space in map(api.name_of, space_names or api.spaces_in(out)):
         done = api.sync(space, out, uri)
-        console.print(f"{space}: {done.written} searches written, {done.unchanged} were there already")
+        written = counted(done.written, "search", "searches")
+        there = "was" if done.unchanged == 1 else "were"
+        console.print(f"{space}: {written} written, {done.unchanged} {there} there already")
 
 
 @commands.command()
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
-@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), help="The first free one from 5000 on by default.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
 @results_option
 @tracking_option
-def ui(space_names: tuple[str, ...], port: int, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
     """Show the results in MLflow's UI. It runs on 127.0.0.1 until Ctrl-C."""
     from harness.studies.run import studies_in
     from harness.tracking.server import serving, wait_for_interrupt

@@ -1,7 +1,7 @@
 """MLflow: a view of the records that can be rebuilt from disk at any time. Nothing outside this package imports MLflow.
 
-`content` says what a run holds, `writer` writes it once, `models` logs the winner, `views` presets what a person
-sees first, `server` shows it.
+`content` says what a run holds, `writer` writes it once, `models` logs networks (with `depth_search_model` inside),
+`views` presets what a person sees first, `server` shows it.
 """
 
 import os

@@ -54,13 +54,13 @@ class BackgroundTracker:
         unit = self._units.get()
         if unit is None:
             return
-        from harness.tracking.winners import winner_in
+        from harness.tracking.models import model_in
         from harness.tracking.writer import Tracker
 
         tracker = Tracker(self._uri, self._experiment)
-        winner = None if self._experiment else winner_in(self._out)  # a study's networks are there to be read, not used
+        model = None if self._experiment else model_in(self._out)  # a study's networks are there to be read, not used
         while unit is not None:
-            tracker.write_unit(unit, winner)
+            tracker.write_unit(unit, model)
             self.warning = tracker.warning
             unit = self._units.get()
 

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from harness.comparing.anytime import rungs_of, trajectory
 from harness.comparing.finished import Finished
 from harness.measures import DETAILS, HEADLINE, Outcome
 from harness.records import CurvePoint, SearchResult, TrialRecord, Unit
-from harness.tracking.texts import search_note, trial_note
+from harness.text.shown import counted
+from harness.tracking.texts import mean_note, search_note, trial_note
 
 T = TypeVar("T")
 MOST_POINTS = 100  # of one curve
@@ -106,6 +108,42 @@ def trial_content(unit: Unit, index: int) -> RunContent:
         points=list(_trial_points(trial)),
         fingerprint=trial_fingerprint(trial),
     )
+
+
+def mean_content(units: Sequence[Unit]) -> RunContent:
+    """A method's mean over its seeds. A run of ours, not a group of MLflow's: those have colours of their own."""
+    plan, contents = units[0].plan, [search_content(unit) for unit in units]
+    key, end_ms = f"{plan.space.name}/{plan.method}/{keys.KIND_MEAN}", max(content.end_ms for content in contents)
+    tags = {name: value for name, value in _tags(units[0], keys.KIND_MEAN, key).items() if name != keys.TAG_SEED}
+    return RunContent(
+        key=key,
+        name=f"{plan.method}, mean of {counted(len(units), 'seed')}",
+        status="FINISHED",
+        start_ms=min(content.start_ms for content in contents),
+        end_ms=end_ms,
+        tags=tags | {"mlflow.note.content": mean_note(units)},
+        params={"search": plan.method, "space": plan.space.name, "seeds": ", ".join(str(u.plan.seed) for u in units)},
+        points=[
+            Point(name, rounded(value), step, end_ms)
+            for (name, step), value in _mean_values([content.points for content in contents]).items()
+        ],
+        fingerprint=_hash([content.fingerprint for content in contents]),
+    )
+
+
+def _mean_values(runs: Sequence[Sequence[Point]]) -> dict[tuple[str, int], float]:
+    """By key and step, over the seeds that have it. The best so far stays when a search has ended, and is a mean only
+    where all have one."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for point in (point for run in runs for point in run if point.key != keys.ANYTIME_VAL_LOG_LIKELIHOOD):
+        found.setdefault((point.key, point.step), []).append(point.value)
+    curves = [{p.step: p.value for p in run if p.key == keys.ANYTIME_VAL_LOG_LIKELIHOOD} for run in runs]
+    if all(curves):
+        first = max(min(curve) for curve in curves)
+        for step in sorted({step for curve in curves for step in curve if step >= first}):
+            values = [curve[max(known for known in curve if known <= step)] for curve in curves]
+            found[keys.ANYTIME_VAL_LOG_LIKELIHOOD, step] = values
+    return {place: fmean(values) for place, values in found.items()}
 
 
 def trial_fingerprint(trial: TrialRecord) -> str:

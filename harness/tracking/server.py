@@ -25,10 +25,10 @@ LONGEST_START_SECONDS = 120.0
 
 
 @contextlib.contextmanager
-def serving(uri: str, port: int = PORT) -> Iterator[str]:
+def serving(uri: str, port: int | None = None) -> Iterator[str]:
     """The address of a server that shows `uri` and answers; its processes end with the block, on Ctrl-C too.
 
-    A `uri` that is a server already is its own answer.
+    Without a port it takes the first free one from PORT on. A `uri` that is a server already is its own answer.
     """
     check_uri(uri)
     if uri.startswith(("http://", "https://")):
@@ -37,6 +37,8 @@ def serving(uri: str, port: int = PORT) -> Iterator[str]:
     database = sqlite_file(uri)
     if database and not database.exists():
         raise UserError(f"there is nothing to show yet: {database} does not exist; use `harness run` or `harness sync`")
+    if port is None:
+        port = _next_free(PORT) or PORT
     check_free(port)
     with tempfile.TemporaryFile() as output, _ends_on_sigterm():
         process = subprocess.Popen(
@@ -67,9 +69,13 @@ def wait_for_interrupt() -> None:
 
 def check_free(port: int) -> None:
     if not _is_free(port):
-        free = next((other for other in range(port + 1, min(port + 1000, 65536)) if _is_free(other)), None)
+        free = _next_free(port + 1)
         advice = f"the next free one is {free} (--port {free})" if free else "none above it is free"
         raise UserError(f"port {port} is busy; {advice}")
+
+
+def _next_free(port: int) -> int | None:
+    return next((other for other in range(port, min(port + 1000, 65536)) if _is_free(other)), None)
 
 
 def _is_free(port: int) -> bool:

@@ -1,10 +1,12 @@
 """The texts a person reads beside the numbers in MLflow (Markdown)."""
 
+from collections.abc import Sequence
+
 from harness import keys
 from harness.measures import DETAILS, HEADLINE, Measure
 from harness.records import TrialRecord, Unit
 from harness.spaces import SearchSpace
-from harness.text.shown import code_block, markdown_text
+from harness.text.shown import code_block, counted, markdown_text
 
 LONGEST_ERROR = 4000  # characters; MLflow cuts tags at 8,000
 
@@ -22,9 +24,11 @@ def experiment_note(space: SearchSpace) -> str:
         [
             f"**{markdown_text(space.name)}**: {markdown_text(space.description)}",
             "",
-            f"One network that learns its depth (at most {space.depth.max} blocks, one training) against searches "
-            f"over fixed depths {depths[0]} to {depths[-1]} ({len(depths)} depths). A run named `method/s<seed>` is "
-            "one search; the runs nested below it are its trials.",
+            f"One network that learns its depth (at most {counted(space.depth.max, 'block')}, one training) against "
+            f"searches over fixed depths {depths[0]} to {depths[-1]} ({counted(len(depths), 'depth')}). A run named "
+            "`method/s<seed>` is one search; the runs nested below it are its trials. When all searches are done, each "
+            "method has a run with its means over seeds, and the winner is in the model registry under "
+            f"{markdown_text(space.name)}.",
             "",
             "Open the saved view **One-shot vs search** first, then **Mean over seeds**.",
             "",
@@ -39,8 +43,8 @@ def search_note(unit: Unit) -> str:
     if result is None:
         spent = sum(trial.cost.device_seconds for trial in unit.trials)
         return (
-            f"{title} **Unfinished**: {len(unit.trials)} of {plan.trials} trials ended, {spent:.4g} device-seconds "
-            "spent so far. Re-run the same command to resume; measures appear when it is done."
+            f"{title} **Unfinished**: {len(unit.trials)} of {counted(plan.trials, 'trial')} ended, {spent:.4g} "
+            "device-seconds spent so far. Re-run the same command to resume; measures appear when it is done."
         )
     replayed = " Its trials were replayed from recorded ones." if plan.replayed else ""
     capped = " The cost limit ended it before all trials ran." if result.status == "capped" else ""
@@ -48,18 +52,29 @@ def search_note(unit: Unit) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(result.trials_by_status.items()))
     return "\n".join(
         [
-            f"{title} Chose depth {result.d_opt} after {result.trials} trials ({counts}); the test set was opened once "
-            f"after that.{replayed}{capped}{outside}",
+            f"{title} Chose depth {result.d_opt} after {counted(result.trials, 'trial')} ({counts}); the test set was "
+            f"opened once after that.{replayed}{capped}{outside}",
             "",
             _table(_sentences(*HEADLINE)),
         ]
     )
 
 
+def mean_note(units: Sequence[Unit]) -> str:
+    plan, seeds = units[0].plan, ", ".join(str(unit.plan.seed) for unit in units)
+    return (
+        f"**{markdown_text(plan.method)}** on {markdown_text(plan.space.name)}: means over "
+        f"{counted(len(units), 'seed')} ({seeds}). Intervals and verdicts are in the report."
+    )
+
+
 def trial_note(trial: TrialRecord) -> str:
-    network = f"Learnt depth, up to {trial.depth} blocks" if trial.learns_depth else f"Fixed depth {trial.depth}"
+    network = (
+        f"Learnt depth, up to {counted(trial.depth, 'block')}" if trial.learns_depth else f"Fixed depth {trial.depth}"
+    )
     lines = [
-        f"{network}, seed {trial.seed}. Ended after {trial.cost.epochs} epochs: {_STOPPED[trial.stop_reason]}.",
+        f"{network}, seed {trial.seed}. "
+        f"Ended after {counted(trial.cost.epochs, 'epoch')}: {_STOPPED[trial.stop_reason]}.",
         "Curves have step = epoch; `cost/…` is where the trial's device time went.",
     ]
     if len(trial.attempts) > 1:

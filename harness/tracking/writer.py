@@ -4,7 +4,7 @@ import contextlib
 import logging
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,20 +14,22 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException
 
 from harness import keys
+from harness.comparing.values import Winner
 from harness.records import Unit
 from harness.spaces import SearchSpace
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models
 from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_file
-from harness.tracking.content import RunContent, search_content, trial_content, unit_key
+from harness.tracking.content import RunContent, mean_content, search_content, trial_content, unit_key
 from harness.tracking.empty_database import fill_if_empty
-from harness.tracking.models import Winner
+from harness.tracking.models import FindModel
 from harness.tracking.texts import experiment_note
 from harness.tracking.views import write_views
 
 log = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # an outage is told once, by us
 T = TypeVar("T")
+ALIAS = "winner"  # models:/<space>@winner
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,19 @@ class Tracker:
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}
 
-    def write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None = None) -> bool:
+    def write_unit(self, unit: Unit, model: FindModel | None = None) -> bool:
         """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
 
-        `winner` gives the unit's model, None when there is none; it is asked only while that is not logged yet.
+        `model` finds the unit's network, None when there is none; it is asked only while that is not logged yet.
         """
-        return self._guarded(lambda: self._write_unit(unit, winner), False)
+        return self._guarded(lambda: self._write_unit(unit, model), False)
+
+    def conclude(self, units: Sequence[Unit], winner: Winner) -> None:
+        """What all finished units of a space say together: each method's means over seeds, and the winner.
+
+        Its model becomes a version of the registered model that has the space's name, with the alias `winner`.
+        """
+        self._guarded(lambda: self._conclude(units, winner), None)
 
     def log_report(self, space: SearchSpace, html: str) -> None:
         """Puts `report.html` under the run "report" of the space's experiment; a newer report replaces it."""
@@ -125,7 +134,7 @@ class Tracker:
 
     # --- units ----------------------------------------------------------------------------------------------------
 
-    def _write_unit(self, unit: Unit, winner: Callable[[Unit], Winner | None] | None) -> bool:
+    def _write_unit(self, unit: Unit, model: FindModel | None) -> bool:
         if not unit.trials:
             return False
         experiment_id = self._experiment(unit.plan.space)
@@ -133,7 +142,7 @@ class Tracker:
         known = self._runs_of(experiment_id, unit_key(unit))
         parent = known.pop(content.key, None)
         if parent and _shows(parent, content):
-            return self._log_winner(unit, parent, winner)
+            return self._log_model(unit, parent, model)
         parent = self._open(experiment_id, content, parent, {})
         below = {"mlflow.parentRunId": parent.info.run_id}
         for index in range(len(unit.trials)):
@@ -147,7 +156,7 @@ class Tracker:
             self._supersede(orphan)
         self.client.log_inputs(parent.info.run_id, datasets=_datasets(unit))
         self._fill(parent, content)
-        self._log_winner(unit, parent, winner)
+        self._log_model(unit, parent, model)
         return True
 
     def _named(self, unit: Unit, content: RunContent) -> RunContent:
@@ -206,21 +215,52 @@ class Tracker:
         if changed:
             self.client.log_batch(run.info.run_id, tags=changed)
 
-    def _log_winner(self, unit: Unit, parent: Run, winner: Callable[[Unit], Winner | None] | None) -> bool:
-        if winner is None or unit.result is None or keys.TAG_MODEL in parent.data.tags:
+    def _log_model(self, unit: Unit, parent: Run, model: FindModel | None) -> bool:
+        if model is None or unit.result is None or keys.TAG_MODEL in parent.data.tags:
             return False
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
             try:
-                found = winner(unit)
+                found = model(unit)
                 if found is None:
                     return False
                 models.save(found, path)
             except Exception as error:  # a network that cannot be traced: MLflow itself is well, so go on with it
                 log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error, self.uri))
                 return False
-            self._set_tags(parent, {keys.TAG_MODEL: models.upload(self.client, parent, path)})
+            uri = models.upload(self.client, parent, models.name_of(unit.plan), path)
+            self._set_tags(parent, {keys.TAG_MODEL: uri})
         return True
+
+    # --- all units together ---------------------------------------------------------------------------------------
+
+    def _conclude(self, units: Sequence[Unit], winner: Winner) -> None:
+        space = units[0].plan.space
+        experiment_id = self._experiment(space)
+        for method in dict.fromkeys(unit.plan.method for unit in units):
+            content = mean_content([unit for unit in units if unit.plan.method == method])
+            run = self._runs_of(experiment_id, content.key).get(content.key)
+            if not run or not _shows(run, content):
+                self._fill(self._open(experiment_id, content, run, {}), content)
+        key = f"{space.name}/{winner.method}/seed-{winner.seed}"
+        run = self._runs_of(experiment_id, key).get(key)
+        if run and keys.TAG_MODEL in run.data.tags:
+            self._register(space.name, run, f"{winner.method} seed {winner.seed}: {winner.why}.")
+
+    def _register(self, name: str, run: Run, why: str) -> None:
+        with contextlib.suppress(MlflowException):  # it is there already
+            self.client.create_registered_model(name, description=f"Networks that won on the search space {name}.")
+        uri = run.data.tags[keys.TAG_MODEL]
+        model = self.client.get_logged_model(uri.removeprefix("models:/"))
+        known = self.client.search_model_versions(f"name = '{name}'")
+        version = next((each for each in known if each.tags.get(keys.TAG_MODEL) == uri), None)
+        if version is None:
+            # By its place: with the URI MLflow would look for the model in the process-wide store.
+            tags, place = {keys.TAG_MODEL: uri}, model.artifact_location
+            version = self.client.create_model_version(
+                name, place, run.info.run_id, tags, description=why, model_id=model.model_id
+            )
+        self.client.set_registered_model_alias(name, ALIAS, version.version)
 
     # --- report ---------------------------------------------------------------------------------------------------
 
@@ -243,12 +283,12 @@ class Tracker:
             self.client.set_terminated(run.info.run_id, "FINISHED")
 
 
-def sync(units: Iterable[Unit], uri: str, winner: Callable[[Unit], Winner | None] | None = None) -> Synced:
+def sync(units: Iterable[Unit], uri: str, model: FindModel | None = None) -> Synced:
     """Writes what MLflow lacks. Running it again changes nothing."""
     tracker = Tracker(uri)
     written = unchanged = 0
     for unit in units:
-        if tracker.write_unit(unit, winner):
+        if tracker.write_unit(unit, model):
             written += 1
         elif tracker.warning is None:
             unchanged += 1

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from harness import keys
+from harness.comparing import compare
+from harness.comparing.values import Winner
 from harness.measures import ACCURACY, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD
 from harness.records import Unit
 from harness.tracking.server import serving
@@ -48,6 +50,7 @@ def units() -> list[Unit]:
 def addresses(units: list[Unit], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     uri = f"sqlite:///{tmp_path_factory.mktemp('browser') / 'mlflow.db'}"
     assert sync(units, uri).warning is None
+    Tracker(uri).conclude(units, Winner(method=METHODS[0], seed=0, why="named"))
     Tracker(uri).log_report(units[0].plan.space, "<!doctype html><h1>The verdict first</h1>")
     with serving(uri, free_port()) as server:
         yield links(uri, server, units[0].plan.space.name)
@@ -111,11 +114,21 @@ def test_one_shot_vs_search(page: Any, addresses: dict[str, str], units: list[Un
 def test_mean_over_seeds(page: Any, addresses: dict[str, str]) -> None:
     page.goto(addresses["Mean over seeds"])
     for method in METHODS:
-        page.get_by_text(f"Group: {method}").first.wait_for()
+        page.get_by_text(f"{method}, mean of 3 seeds").first.wait_for()
     charts = plots(page, 3)
     (accuracy,) = [chart for chart in charts if chart["y"] == ACCURACY.key]
     assert len(accuracy["points"]) == len(METHODS)  # one dot per method, not per run
-    assert len(set(accuracy["colours"])) == len(METHODS)
+
+
+@pytest.mark.parametrize("view", ["One-shot vs search", "Mean over seeds"])
+def test_a_method_has_the_reports_colour_in_every_chart(
+    page: Any, addresses: dict[str, str], units: list[Unit], view: str
+) -> None:
+    page.goto(addresses[view])
+    of_methods = {colour.lower() for colour in compare(units).colours.values()}
+    assert len(of_methods) == len(METHODS)
+    for chart in plots(page, 3):
+        assert {colour[:7].lower() for colour in chart["colours"]} == of_methods, "#rrggbb, or with a band's #rrggbbaa"
 
 
 def test_table(page: Any, addresses: dict[str, str], units: list[Unit]) -> None:

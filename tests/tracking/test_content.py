@@ -5,7 +5,17 @@ import pytest
 from harness import keys
 from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE, USD
 from harness.records import CurvePoint, Unit
-from harness.tracking.content import COST_GRID_MS, RunContent, rounded, search_content, thinned, trial_content
+from harness.tracking.content import (
+    COST_GRID_MS,
+    Point,
+    RunContent,
+    _mean_values,
+    mean_content,
+    rounded,
+    search_content,
+    thinned,
+    trial_content,
+)
 from tests.synthetic import make_space, make_units
 
 
@@ -169,3 +179,25 @@ def test_thinned_keeps_the_ends_and_the_order() -> None:
     assert len(some) == len(set(some)) == 100
     assert some == sorted(some)
     assert (some[0], some[-1]) == (0, 1233)
+
+
+def test_a_mean_is_that_of_the_seeds_step_by_step() -> None:
+    units = make_units(["grid"], range(3))
+    content, each = mean_content(units), [search_content(unit) for unit in units]
+    assert (content.key, content.name) == ("synthetic/grid/mean", "grid, mean of 3 seeds")
+    assert keys.TAG_SEED not in content.tags and content.tags[keys.TAG_KIND] == keys.KIND_MEAN
+    for key in (ACCURACY.key, keys.DEPTH_TEST_LOG_LIKELIHOOD):
+        for step, value in values_of(content, key).items():
+            assert value == pytest.approx(sum(values_of(one_seed, key)[step] for one_seed in each) / 3, rel=2e-3)
+    alone = {(point.key, point.step): point.value for point in mean_content(units[:1]).points}
+    assert alone == {(point.key, point.step): point.value for point in each[0].points}
+    assert mean_content(units[:2]).fingerprint != content.fingerprint
+
+
+def test_the_mean_of_the_best_so_far_begins_when_all_have_one_and_stays_when_one_has_ended() -> None:
+    def curve(*points: tuple[int, float]) -> list[Point]:
+        return [Point(keys.ANYTIME_VAL_LOG_LIKELIHOOD, value, step, 0) for step, value in points]
+
+    found = _mean_values([curve((10, -3.0), (20, -2.0), (40, -1.0)), curve((20, -4.0), (30, -3.0))])
+    assert {step: value for (_, step), value in found.items()} == {20: -3.0, 30: -2.5, 40: -2.0}
+    assert _mean_values([curve((10, -3.0)), curve()]) == {}, "one seed never had any"

@@ -1,25 +1,55 @@
-"""The logged winner loads where this package is not, and returns class log-probabilities."""
+"""A logged network loads where this package is not, and predicts the same there, under the names of the classes."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from mlflow import MlflowClient
 
 from harness import keys
-from harness.models import DepthMixture, OneShotNet
-from harness.records import TrialConfig
-from harness.tracking.models import Winner
-from harness.tracking.writer import sync
+from harness.comparing.values import Winner
+from harness.data.columns import Column
+from harness.models import ChosenNet, DepthMixture, FixedDepthNet, OneShotNet
+from harness.records import TrialConfig, Unit
+from harness.spaces import SearchSpace
+from harness.tracking import models
+from harness.tracking.writer import Tracker, sync
+from harness.training.model_file import HandedOver
 from harness.training.networks import build_network
+from harness.training.predict import Predictor
 from tests.synthetic import make_space, make_units
-from tests.tracking.test_writer import SMALL, assert_complete, runs_of
+from tests.tracking.test_writer import SMALL, assert_complete, kinds, runs_of
 
-CLASSES = ("cat", "dog", "owl")
+CLASSES = ("cat", "dog", "owl's")
+COLUMNS = (
+    Column(name="length", may_be_missing=True, median=2.5),
+    Column(name="colour", categories=("1", "blue", "red"), may_be_missing=True, kept=(1, 2)),
+    Column(name="wild"),
+    Column(name="year", categories=("1999", "2001"), kept=(0, 1)),
+)
+# As on a machine that never had this package: this interpreter has it installed, so imports of it are refused.
+WITHOUT_HARNESS = """
+import sys
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("harness", "tests"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Refuses())
+try:
+    import harness
+except ModuleNotFoundError:
+    pass
+else:
+    raise SystemExit("harness can be imported")
+"""
 
 
 def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> DepthMixture:
@@ -37,46 +67,181 @@ def trained_a_little(network: dict[str, Any], sample_shape: tuple[int, ...], see
     return built.pruned(2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "shape"), [({"kind": "fc", "width": 8}, (2,)), ({"kind": "conv", "channels": 8}, (1, 8, 8))]
-)
-def test_the_winner_loads_in_a_fresh_process_and_returns_log_probabilities(
-    uri: str, tmp_path: Path, settings: dict[str, Any], shape: tuple[int, ...]
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    network = trained_a_little(settings, shape, seed=0)
-    units = make_units(["ldn"], [0], space=SMALL)
-    example = torch.randn(4, *shape, generator=generator)
-    for _ in range(2):
-        assert sync(units, uri, lambda unit: Winner(network, example, CLASSES)).warning is None
-    assert_complete(uri, units)
-    parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_UNIT_KEY] == "synthetic/ldn/seed-0")
-    assert parent.outputs is not None and len(parent.outputs.model_outputs) == 1
-    script = """
-import json, sys
-import mlflow, torch
-mlflow.set_tracking_uri(sys.argv[1])
-x = torch.tensor(json.loads(sys.argv[3]))
-by_torch = mlflow.pytorch.load_model(sys.argv[2])(x)
-by_pyfunc = mlflow.pyfunc.load_model(sys.argv[2]).predict(x.numpy())
-by_run = mlflow.pytorch.load_model(sys.argv[4])(x)
-assert not any(name.startswith("harness") for name in sys.modules)
-info = mlflow.models.get_model_info(sys.argv[2])
-assert info.signature.outputs.input_names() == info.metadata["classes"] == ["cat", "dog", "owl"]
-print(json.dumps([by_torch.tolist(), by_pyfunc.tolist(), by_run.tolist()]))
-"""
-    x = torch.randn(7, *shape, generator=generator)  # another batch size than the example's
-    by_run = f"runs:/{parent.info.run_id}/winner"
+def of_fixed_depth(network: dict[str, Any], sample_shape: tuple[int, ...], seed: int) -> FixedDepthNet:
+    config = TrialConfig.of(make_space(network=network, depth={"min": 0, "max": 4}), "ddn", 2, seed)
+    built = build_network(config, sample_shape, n_classes=3)
+    assert isinstance(built, FixedDepthNet)
+    return built
+
+
+def handed_over(kind: str, seed: int = 0, fixed: bool = False) -> HandedOver:
+    """With a normalisation that matters."""
+    built: Callable[[dict[str, Any], tuple[int, ...], int], ChosenNet] = of_fixed_depth if fixed else trained_a_little
+    if kind == "images":
+        network, row_shape = built({"kind": "conv", "channels": 8}, (1, 8, 8), seed), (8, 8, 1)
+        return HandedOver(network, torch.tensor([100.0]), torch.tensor([50.0]), row_shape, CLASSES, ()).eval()
+    features = sum(len(column.feature_names) for column in COLUMNS) if kind == "table" else 2
+    network = built({"kind": "fc", "width": 8}, (features,), seed)
+    mean, std = torch.linspace(-1, 1, features), torch.linspace(0.5, 2, features)
+    return HandedOver(network, mean, std, (features,), CLASSES, COLUMNS if kind == "table" else ()).eval()
+
+
+def rows_for(kind: str, count: int) -> Any:
+    """As the data set holds them: doubles, bytes, a table with words, gaps and truth values."""
+    rng = np.random.default_rng(0)
+    if kind == "images":
+        return rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8)
+    if kind == "features":
+        return rng.normal(size=(count, 2))
+    return pd.DataFrame(
+        {
+            "not asked for": rng.normal(size=count),
+            "wild": rng.random(count) < 0.5,
+            "colour": [("red", "blue", "1", "never seen", None)[place] for place in rng.integers(5, size=count)],
+            "year": rng.choice([1999, 2001, 1950], count),
+            "length": np.where(rng.random(count) < 0.3, np.nan, rng.normal(size=count)),
+        },
+        index=pd.RangeIndex(100, 100 + count),
+    )
+
+
+def in_a_fresh_process(folder: Path, script: str, *arguments: str) -> Any:
+    """The JSON that a Python without this package prints last."""
     done = subprocess.run(
-        [sys.executable, "-c", script, uri, parent.data.tags[keys.TAG_MODEL], json.dumps(x.tolist()), by_run],
-        cwd=tmp_path,
+        [sys.executable, "-I", "-c", WITHOUT_HARNESS + script, *arguments],
+        cwd=folder,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    expected = network.eval()(x)
-    for log_probs in json.loads(done.stdout.splitlines()[-1]):
-        torch.testing.assert_close(torch.tensor(log_probs), expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(expected.exp().sum(dim=1), torch.ones(7))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+LOAD = """
+import json
+import mlflow, numpy as np, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+rows = pd.read_pickle(sys.argv[2])
+model = mlflow.pyfunc.load_model(sys.argv[3])
+found = [model.predict(rows), model.predict(rows[:1])]
+assert not any(name.startswith("harness") for name in sys.modules)
+print(json.dumps([[each.columns.tolist(), each.index.tolist(), each.to_numpy().tolist()] for each in found]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "fixed"),
+    [("features", False), ("images", False), ("table", False), ("features", True), ("images", True)],
+)
+def test_a_network_predicts_the_same_where_this_package_is_not(
+    uri: str, tmp_path: Path, kind: str, fixed: bool
+) -> None:
+    model, units = handed_over(kind, fixed=fixed), make_units(["ldn"], [0], space=SMALL)
+    for _ in range(2):
+        assert sync(units, uri, lambda unit: model).warning is None
+    assert_complete(uri, units)
+    parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_UNIT_KEY] == "synthetic/ldn/seed-0")
+    assert parent.outputs is not None and len(parent.outputs.model_outputs) == 1, "writing again logs no second one"
+    rows = rows_for(kind, 7)  # another number of rows than was traced
+    pd.to_pickle(rows, tmp_path / "rows.pkl")
+    where = f"runs:/{parent.info.run_id}/ldn-synthetic-seed-0"  # method, space and seed
+    expected = Predictor(model).predict_proba(rows)
+    index = list(range(100, 107)) if kind == "table" else list(range(7))
+    several, single = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), where)
+    assert several[:2] == [list(CLASSES), index] and single[:2] == [list(CLASSES), index[:1]]
+    np.testing.assert_allclose(several[2], expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(single[2], expected[:1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.sum(several[2], axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_torch_graph_is_there_too(uri: str, tmp_path: Path) -> None:
+    model, units = handed_over("features"), make_units(["ldn"], [0], space=SMALL)
+    sync(units, uri, lambda unit: model)
+    [address] = [run.data.tags[keys.TAG_MODEL] for run in runs_of(uri) if keys.TAG_MODEL in run.data.tags]
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
+    script = """
+import json
+import mlflow, torch
+mlflow.set_tracking_uri(sys.argv[1])
+log_probs = mlflow.pytorch.load_model(sys.argv[2])(torch.tensor(json.loads(sys.argv[3])))
+info = mlflow.models.get_model_info(sys.argv[2])
+print(json.dumps([log_probs.tolist(), info.signature.outputs.input_names(), info.metadata["classes"]]))
+"""
+    found, named, classes = in_a_fresh_process(tmp_path, script, uri, address, json.dumps(x.tolist()))
+    torch.testing.assert_close(torch.tensor(found), model(x), rtol=1e-5, atol=1e-6)
+    assert named == classes == list(CLASSES)
+
+
+@pytest.mark.slow
+def test_mistaken_rows_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    models.save(handed_over("table"), tmp_path / "table")
+    models.save(handed_over("features"), tmp_path / "features")
+    script = """
+import json
+import mlflow, numpy as np, pandas as pd
+said = []
+def refused(folder, rows):
+    try:
+        mlflow.pyfunc.load_model(folder).predict(rows)
+    except ValueError as error:
+        said.append(str(error))
+refused("features", np.zeros((3, 5)))
+refused("features", np.zeros((0, 2)))
+refused("table", pd.DataFrame({"length": [1.0], "wild": [True]}))
+refused("table", pd.DataFrame({"length": [1.0], "wild": [None], "colour": ["red"], "year": [1999]}))
+print(json.dumps(said))
+"""
+    assert in_a_fresh_process(tmp_path, script) == [
+        "rows must have shape (N, 2), N at least 1; got (3, 5)",
+        "rows must have shape (N, 2), N at least 1; got (0, 2)",
+        "the rows must have the columns of the table that was trained on; they lack ['colour', 'year']",
+        "column 'wild' must have a value in every row; 1 have none",
+    ]
+
+
+def test_a_model_goes_by_method_space_and_seed() -> None:
+    [unit] = make_units(["asha"], [7])
+    assert models.name_of(unit.plan) == "asha-synthetic-seed-7"
+    odd = unit.plan.model_copy(update={"method": "asha:grace_epochs=20", "space": make_space(name="my.space")})
+    assert models.name_of(odd) == "asha_grace_epochs=20-my_space-seed-7", "MLflow takes neither . nor : in a name"
+
+
+# --- the winner ---------------------------------------------------------------------------------------------------
+
+
+def registered(uri: str, space: SearchSpace = SMALL) -> dict[str, Any]:
+    """Version → method and seed of the run that it comes from; and where the alias points."""
+    client = MlflowClient(uri, registry_uri=uri)
+    versions = client.search_model_versions(f"name = '{space.name}'")
+    runs = {each.version: client.get_run(str(each.run_id)).data.tags for each in versions}
+    found = {str(version): (tags[keys.TAG_SEARCH], tags[keys.TAG_SEED]) for version, tags in runs.items()}
+    return found | {"winner": str(client.get_model_version_by_alias(space.name, "winner").version)}
+
+
+@pytest.mark.slow
+def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path: Path) -> None:
+    units = make_units(["ldn", "grid"], [0, 1], space=SMALL)
+    networks = {unit.plan.hash: handed_over("features", seed) for seed, unit in enumerate(units)}
+
+    def network(unit: Unit) -> HandedOver:
+        return networks[unit.plan.hash]
+
+    assert sync(units, uri, network).warning is None
+    tracker = Tracker(uri)
+    for _ in range(2):
+        tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+    assert tracker.warning is None
+    assert registered(uri) == {"1": ("ldn", "1"), "winner": "1"}, "the same again is the same version"
+    tracker.conclude(units, Winner(method="grid", seed=0, why="nothing cheaper does its job"))
+    assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "2"}
+    tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+    assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "1"}, "the alias goes back"
+    assert kinds(uri)[keys.KIND_MEAN] == 2
+    rows = rows_for("features", 5)
+    pd.to_pickle(rows, tmp_path / "rows.pkl")
+    [first, _] = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), "models:/synthetic@winner")
+    [won] = [unit for unit in units if (unit.plan.method, unit.plan.seed) == ("ldn", 1)]
+    np.testing.assert_allclose(first[2], Predictor(network(won)).predict_proba(rows), rtol=1e-6, atol=1e-7)

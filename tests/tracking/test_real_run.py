@@ -44,7 +44,8 @@ def test_a_server_that_is_gone_when_the_run_writes_costs_a_warning_and_sync_comp
 
     with serving(database, port) as address:
         assert command(tmp_path, "sync", "--tracking-uri", address).returncode == 0
-        wanted = {keys.KIND_SEARCH: 2, keys.KIND_TRIAL: sum(len(unit.trials) for unit in units), keys.KIND_REPORT: 1}
+        trials = sum(len(unit.trials) for unit in units)
+        wanted = {keys.KIND_SEARCH: 2, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1, keys.KIND_MEAN: 2}
         assert counts(address, "quickstart") == wanted
         assert command(tmp_path, "sync", "--tracking-uri", address).returncode == 0
         assert command(tmp_path, *words, "--tracking-uri", address).returncode == 0  # finished units are skipped

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,18 @@ def test_a_busy_port_names_the_next_free_one(uri: str) -> None:
         with pytest.raises(UserError, match=sentence) as caught, serving(uri, port):
             pass
     check_free(int(str(caught.value).split("--port ")[1].rstrip(")")))
+
+
+@pytest.mark.slow
+def test_without_a_port_the_first_free_one_is_served_and_named(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = taken.getsockname()[1]
+        monkeypatch.setattr("harness.tracking.server.PORT", busy)
+        with serving(uri) as address, urllib.request.urlopen(f"{address}/health", timeout=60) as reply:
+            assert reply.status == 200
+            assert address.startswith("http://127.0.0.1:") and not address.endswith(f":{busy}")
 
 
 def test_nothing_to_show_is_said_before_a_server_starts(tmp_path: Path) -> None:

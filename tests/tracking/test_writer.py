@@ -11,11 +11,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from harness import keys
+from harness.colours import colour_of
+from harness.comparing.values import Winner
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
 from harness.records import Unit
 from harness.tracking.writer import Synced, Tracker, sync
-from tests.synthetic import make_space, make_units
+from tests.synthetic import facts_of, make_space, make_units
 from tests.tracking.experiments import experiment_of
 
 METHODS = ("ldn", "asha")
@@ -240,3 +242,40 @@ def test_a_description_is_text_in_the_note(uri: str) -> None:
     assert experiment is not None
     note = experiment.tags["mlflow.note.content"]
     assert "\\[a\\](javascript:x) &lt;img> �\\[31m \\*\\*b\\*\\*" in note and "\x1b" not in note
+
+
+# --- all units together -------------------------------------------------------------------------------------------
+
+
+def means(uri: str) -> dict[str, Run]:
+    runs = [run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] == keys.KIND_MEAN]
+    return {run.info.run_name: run for run in runs}
+
+
+def test_every_method_has_a_run_of_means_and_more_seeds_replace_it(uri: str) -> None:
+    units = make_units(METHODS, range(3), space=SMALL)
+    tracker, winner = Tracker(uri), Winner(method="ldn", seed=0, why="it is cheap")
+    two = [unit for unit in units if unit.plan.seed < 2]
+    for _ in range(2):
+        tracker.conclude(two, winner)
+    assert set(means(uri)) == {"ldn, mean of 2 seeds", "asha, mean of 2 seeds"}
+    tracker.conclude(units, winner)
+    assert tracker.warning is None
+    found = means(uri)
+    assert set(found) == {"ldn, mean of 3 seeds", "asha, mean of 3 seeds"}
+    assert kinds(uri)[keys.KIND_SUPERSEDED] == 2, "those of two seeds"
+    for run in found.values():
+        method = run.data.tags[keys.TAG_SEARCH]
+        costs = [unit.result.cost.device_seconds for unit in units if unit.plan.method == method and unit.result]
+        assert run.data.metrics["cost_device_seconds"] == pytest.approx(sum(costs) / 3, rel=2e-3)
+        assert run.info.status == "FINISHED" and run.data.params["seeds"] == "0, 1, 2"
+        assert run.data.tags["mlflow.runColor"] == colour_of(method, facts_of(method).colour)
+    # No network was logged, so there is nothing to register.
+    assert list(tracker.client.search_registered_models()) == []
+
+
+def test_a_server_that_fails_costs_no_conclusion_an_error(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("no folder")
+    tracker = Tracker(f"sqlite:///{tmp_path}/there/mlflow.db")
+    tracker.conclude(make_units(["ldn"], [0], space=SMALL), Winner(method="ldn", seed=0, why="alone"))
+    assert tracker.warning and "could not be written" in tracker.warning

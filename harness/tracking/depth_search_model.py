@@ -1,0 +1,73 @@
+"""The code inside a logged model: rows in, the probability of each class out.
+
+This file is copied into every model, so that it works where this package is not. It imports nothing of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from mlflow.models import Model
+
+BATCH = 4096  # rows
+
+
+class ClassProbabilities:
+    """Takes rows as they are in the data set: features (N, F), images (N, H, W, C), or of a table a DataFrame."""
+
+    def __init__(
+        self, network: torch.nn.Module, classes: Sequence[str], row_shape: Sequence[int], columns: Any
+    ) -> None:
+        self.network = network  # normalises; gives log-probabilities
+        self.classes, self.row_shape, self.columns = list(classes), tuple(row_shape), columns
+
+    def predict(self, rows: Any) -> pd.DataFrame:
+        """The probability of each class, under its name, for every row."""
+        index = rows.index if isinstance(rows, pd.DataFrame) else None
+        values = features_of(rows, self.columns) if index is not None and self.columns else np.asarray(rows)
+        if values.shape[1:] != self.row_shape or not len(values):
+            expected = ", ".join(map(str, self.row_shape))
+            raise ValueError(f"rows must have shape (N, {expected}), N at least 1; got {values.shape}")
+        parts = torch.from_numpy(values.astype(np.float32)).split(BATCH)
+        with torch.inference_mode():
+            probabilities = torch.cat([self.network(part).exp() for part in parts])
+        return pd.DataFrame(probabilities.numpy(), columns=self.classes, index=index)
+
+
+def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> Any:
+    """A number as it is, or the training rows' median in its place; a category as 1 among 0s."""
+    import pyarrow
+    import pyarrow.compute
+    import pyarrow.types
+
+    names = [column["name"] for column in columns]
+    if absent := [name for name in names if name not in frame.columns]:
+        raise ValueError(f"the rows must have the columns of the table that was trained on; they lack {absent}")
+    table = pyarrow.Table.from_pandas(frame[names], preserve_index=False)
+    parts = []
+    for column in columns:
+        values = table.column(column["name"])
+        if column["categories"] is not None:
+            if pyarrow.types.is_dictionary(values.type):
+                values = values.cast(values.type.value_type)
+            known = pyarrow.array([column["categories"][number] for number in column["kept"]], pyarrow.string())
+            found = pyarrow.compute.index_in(values.cast(pyarrow.string()), value_set=known)
+            position = np.asarray(found.cast(pyarrow.float32()).to_numpy())
+            parts.append(position[:, None] == np.arange(len(known)))
+        else:
+            numbers = np.asarray(values.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float32)
+            missing = np.isnan(numbers)
+            if column["median"] is None and missing.any():
+                raise ValueError(f"column {column['name']!r} must have a value in every row; {missing.sum()} have none")
+            parts.append(np.where(missing, np.float32(column["median"] or 0.0), numbers)[:, None])
+    return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> ClassProbabilities:
+    """Called by `mlflow.pyfunc.load_model` with the folder of the network; beside it is what belongs to it."""
+    metadata = Model.load(str(Path(path).parent)).metadata or {}
+    network = torch.export.load(Path(path) / "model.pt2").module()
+    return ClassProbabilities(network, metadata["classes"], metadata["row_shape"], metadata["columns"])
