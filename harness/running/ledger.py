@@ -147,6 +147,7 @@ class TrialLog:
     curve: dict[int, CurvePoint] = field(default_factory=dict)
     facts: Facts | None = None
     final: FinalEvaluation | None = None
+    kept: bool = True  # its checkpoint is of its last report, as far as it has ended
     told_to_stop: bool = False  # by the unit's scheduler
     status: Status | None = None
     ended_at: float = 0.0
@@ -188,7 +189,7 @@ class TrialLog:
             attempt.host, attempt.worker_start = report.facts.host, report.facts.worker_start
             attempt.resumed_from = self.work = report.facts.resumed_from
         if report.progress:
-            self.progress = report.progress
+            self.progress, self.kept = report.progress, report.kept
             self.work = report.progress.cost
             if report.progress.point:
                 self.curve[report.progress.point.epoch] = report.progress.point

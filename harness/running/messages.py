@@ -102,6 +102,7 @@ class Report(Frozen):
     facts: Facts | None = None
     progress: Progress | None = None
     final: FinalEvaluation | None = None
+    kept: bool = True  # False: a trial has ended, and its last checkpoint did not arrive at the storage
     warning: str = ""  # to be shown once
 
     def to_tune(self) -> dict[str, Any]:

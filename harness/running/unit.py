@@ -246,12 +246,12 @@ class RunningUnit:
         )
 
     def _follow_up(self) -> Trial | None:
-        """The chosen network again if it was stopped, the refit if it was asked for, then the final evaluation."""
+        """The chosen network again if it was not kept, the refit if it was asked for, then the final evaluation."""
         assert self.choice is not None
         if self.live:
             return None
         chosen, epochs = self.logs[self.choice.chosen], self.choice.epochs
-        was_kept = chosen.status == "finished"  # its checkpoint is of its end; of a stopped one, of some time before
+        was_kept = _is_kept(chosen)
         task: RetrainTask | RefitTask | FinalTask
         if not was_kept and not self._ended("retrained"):
             assert chosen.progress is not None
@@ -262,7 +262,7 @@ class RunningUnit:
         elif self.plan.refit and not self._ended("refit"):
             task = RefitTask(unit=self.storage_key, config=chosen.config, epochs=epochs)
         elif not self._ended("final"):
-            trained = {log.depth: _checkpoint(log) for log in search_trials(self.logs) if log.status == "finished"}
+            trained = {log.depth: _checkpoint(log) for log in search_trials(self.logs) if _is_kept(log)}
             others = () if self.plan.facts.learns_depth else tuple((key, depth) for depth, key in trained.items())
             task = FinalTask(
                 unit=self.storage_key,
@@ -387,6 +387,11 @@ class RunningUnit:
     def _replays(self) -> dict[str, Any]:
         """Where the search can be replayed, fields of its result: on other numbers of devices, with other seeds."""
         return {}
+
+
+def _is_kept(log: TrialLog) -> bool:
+    """Its checkpoint is of its end; that of a stopped one is of some time before."""
+    return log.status == "finished" and log.kept
 
 
 def _checkpoint(log: TrialLog) -> str:

@@ -4,10 +4,12 @@ torch is imported inside the functions, so that its import is measured as the `s
 """
 
 import contextlib
+import functools
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS = 2.0  # between checkpoints, at least; results do not depend on it
 SAVING_SHARE = 0.01  # of the time between checkpoints that they may take
+SILENT_SECONDS = 60.0  # without an answer of the storage, after which it is told
+
+QUICK_SECONDS = 0.5  # between two reports: a trial that reports as often trains on while one is on its way
+AT_RISK = (
+    "the run goes on; at risk is what trials train after their last checkpoint that arrived: it is trained again if "
+    "their worker dies, and if their network is chosen"
+)
 
 _worker_is_fresh = True
 
@@ -125,7 +134,7 @@ class _Worker:
         self.data_seconds = time.perf_counter() - began
 
     def train(self, task: TrainTask) -> None:
-        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial))
+        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial), must_keep=False)
 
     def refit(self, task: RefitTask) -> None:
         """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
@@ -155,23 +164,38 @@ class _Worker:
         key: str,
         begin_with: str | None = None,
         last_epoch: int | None = None,
+        must_keep: bool = True,
     ) -> None:
-        """Goes on from the checkpoint `key`, else from `begin_with`, else from the start."""
-        with contextlib.ExitStack() as held:
-            resume_from = held.enter_context(self.checkpoints.fetched(key))
-            if resume_from is None and begin_with:
-                resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
-            with contextlib.suppress(_Reached):
-                self._run_from(resume_from, config, data, key, last_epoch)
+        """Goes on from the checkpoint `key`, else from `begin_with`, else from the start.
+
+        `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
+        """
+        saves, reports = _Saves(self.checkpoints, key, must_keep), _Reports()
+        with contextlib.ExitStack() as held, contextlib.suppress(_Reached):
+            resume_from, warning = None, ""
+            try:
+                resume_from = held.enter_context(self.checkpoints.fetched(key))
+                if resume_from is None and begin_with:
+                    resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
+            except UserError as error:
+                warning = f"{error}; trials start anew"
+            self._run_from(resume_from, warning, config, data, saves, reports, last_epoch)
 
     def _run_from(
-        self, resume_from: Path | None, config: TrialConfig, data: "TrainingData", key: str, last_epoch: int | None
+        self,
+        resume_from: Path | None,
+        warning: str,
+        config: TrialConfig,
+        data: "TrainingData",
+        saves: "_Saves",
+        reports: "_Reports",
+        last_epoch: int | None,
     ) -> None:
         from harness.training.cost import PhaseTimer
         from harness.training.environment import environment
         from harness.training.train import cost_in_checkpoint, run_trial
 
-        before, warning = None, ""
+        before = None
         if resume_from:
             try:
                 before = cost_in_checkpoint(resume_from, config, self.device)
@@ -191,18 +215,18 @@ class _Worker:
             environment=environment(self.device, config.training),
             warning=warning,
         )
-        saves = _Saves(self.checkpoints, key)
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
+            reports.settle()  # first: one that was told to stop leaves no later checkpoint
             if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 saves.save(save, ended)
-            tune.report(Report(progress=progress, warning=saves.take_warning()).to_tune())
+            reports.send(Report(progress=progress, kept=saves.kept, warning=saves.take_warning()), ended)
             if reached:
                 raise _Reached
 
-        tune.report(Report(facts=facts).to_tune())
+        reports.send(Report(facts=facts), ended=False)
         run_trial(
             config,
             data,
@@ -251,6 +275,37 @@ class _Reached(Exception):
     """A trial has come to the epoch that was asked for."""
 
 
+class _Reports:
+    """Reports of a trial to Tune, which answers each with go on or stop.
+
+    Waiting for the answer takes some milliseconds. A trial that reports every few of them would wait for a tenth of its
+    time, so it trains on, up to its next report: one that is told to stop has then trained for so long in vain. The
+    rule is the same for all methods.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._under_way: Future[None] | None = None
+
+    def send(self, report: Report, ended: bool) -> None:
+        self.settle()
+        since, self._last = time.monotonic() - self._last, time.monotonic()
+        self._under_way = _reporting().submit(tune.report, report.to_tune())
+        if ended or since > QUICK_SECONDS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for the answer. Tune's stop is a SystemExit."""
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            under_way.result()
+
+
+@functools.cache
+def _reporting() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="report")
+
+
 class _Saves:
     """Checkpoints of a trial: at its end, and before that as often as they take next to nothing of its time.
 
@@ -258,8 +313,9 @@ class _Saves:
     reached since its last checkpoint is trained again if it is chosen, and charged to nobody.
     """
 
-    def __init__(self, checkpoints: CheckpointStore, key: str) -> None:
-        self._checkpoints, self._key = checkpoints, key
+    def __init__(self, checkpoints: CheckpointStore, key: str, must_keep: bool) -> None:
+        self._checkpoints, self._key, self._must_keep = checkpoints, key, must_keep
+        self.kept = True  # False: it has ended, and the last one did not arrive
         self._last, self._took = time.monotonic(), 0.0
         self._warning = ""
         self._warned = False
@@ -268,21 +324,33 @@ class _Saves:
         since = time.monotonic() - self._last
         if not ended and since < max(CHECKPOINT_SECONDS, self._took / SAVING_SHARE):
             return
+        if not ended and self._checkpoints.is_busy:  # training does not wait for a storage
+            if since >= SILENT_SECONDS:
+                self._warn(f"the storage has not answered for {SILENT_SECONDS:.0f} s")
+            return
         began = time.monotonic()
         try:
             self._checkpoints.save(self._key, write)
         except UserError as error:  # the one before did not arrive; this one is under way
             self._warn(str(error))
         if ended:
-            self._checkpoints.settle()  # the final evaluation needs it
+            self._end()
         self._last = time.monotonic()
         self._took = self._last - began
 
+    def _end(self) -> None:
+        """The final evaluation needs the last one: if this trial is chosen, it is trained again from the one before."""
+        try:
+            self._checkpoints.settle()
+        except UserError as error:
+            if self._must_keep:
+                raise
+            self.kept = False
+            self._warn(str(error))
+
     def _warn(self, error: str) -> None:
         if not self._warned:
-            self._warning = (
-                f"{error}; training goes on, and a crash would lose what was trained since the last checkpoint"
-            )
+            self._warning = f"{error}; {AT_RISK}"
         self._warned = True
 
     def take_warning(self) -> str:

@@ -141,8 +141,8 @@ def _show_news(together: SideBySide, console: Console, shown: set[str]) -> None:
         for log in unit.logs.values():
             key = f"{unit.key} {log.name}"
             for warning in log.warnings:
-                if f"{key} {warning}" not in shown:
-                    shown.add(f"{key} {warning}")
+                if warning not in shown:  # a storage that is away is so for all trials
+                    shown.add(warning)
                     console.print(f"{key}: {warning}", soft_wrap=True)
             if log.status == "failed" and key not in shown:
                 shown.add(key)

@@ -19,6 +19,7 @@ from pyarrow import fs
 from harness.errors import UserError
 from harness.text.shown import one_line, redacted, without_secrets
 
+ANSWER_SECONDS = 300.0  # of a storage that has not failed by itself before
 WITHOUT_FOLDERS = {"s3", "gcs", "abfs"}  # object stores: a folder is an object more, and a request more for each
 
 
@@ -32,7 +33,7 @@ class CheckpointStore:
     def __init__(self, root: str) -> None:
         self.root = root
         self._remote = "://" in root
-        self._upload: Future[None] | None = None
+        self._upload: tuple[str, Future[None]] | None = None  # key, and what is under way or has just ended
 
     def __reduce__(self) -> tuple[type["CheckpointStore"], tuple[str]]:
         return CheckpointStore, (self.root,)
@@ -42,7 +43,7 @@ class CheckpointStore:
         if not self._remote:
             return  # a folder beside the results, or one that is made
         key = f".harness-{secrets.token_hex(8)}"
-        with self._explained():
+        with self._explained("written", key):
             self._put(key, b"")
             filesystem, base = _connected(self.root)
             filesystem.delete_file(f"{base}/{key}")
@@ -68,28 +69,39 @@ class CheckpointStore:
         try:
             self.settle()
         finally:
-            self._upload = _uploads().submit(self._put, key, content)
+            self._upload = key, _uploads().submit(self._put, key, content)
+
+    @property
+    def is_busy(self) -> bool:
+        """An upload is under way, and another one would have to wait for it."""
+        return self._upload is not None and not self._upload[1].done()
 
     def settle(self) -> None:
         """Waits for what is under way. Raises UserError if it did not arrive."""
         upload, self._upload = self._upload, None
         if upload:
-            with self._explained():
-                upload.result()
+            key, arrives = upload
+            with self._explained("written", key):
+                try:
+                    arrives.result(ANSWER_SECONDS)
+                except TimeoutError:
+                    raise OSError(f"no answer in {ANSWER_SECONDS:.0f} s") from None
 
     @contextlib.contextmanager
     def fetched(self, key: str) -> Iterator[Path | None]:
-        """A local path to the checkpoint, for the time of the block; None where there is none yet."""
+        """A local path to the checkpoint, for the time of the block; None where there is none yet.
+
+        Raises UserError where a URI does not answer.
+        """
         if not self._remote:
             path = Path(self.root, key)
             yield path if path.exists() else None
             return
-        filesystem, base = _connected(self.root)
-        try:
+        content: bytes | None = None
+        with self._explained("read", key), contextlib.suppress(FileNotFoundError):
+            filesystem, base = _connected(self.root)
             with filesystem.open_input_file(f"{base}/{key}") as file:
-                content: bytes | None = file.read()  # as a whole: a stream asks for it in many small parts
-        except FileNotFoundError:
-            content = None
+                content = file.read()  # as a whole: a stream asks for it in many small parts
         if content is None:
             yield None
             return
@@ -107,12 +119,13 @@ class CheckpointStore:
             stream.write(content)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, done: str, key: str) -> Iterator[None]:
+        """The same sentence for every key: it is told once for all trials."""
         try:
             yield
         except (OSError, ValueError, NotImplementedError, ImportError) as error:  # pyarrow's errors are of these kinds
-            reason = one_line(without_secrets(str(error), self.root), longest=300)
-            raise UserError(f"the storage {redacted(self.root)} cannot be written: {reason}") from None
+            reason = one_line(without_secrets(str(error), self.root).replace(key, "…"), longest=300)
+            raise UserError(f"the storage {redacted(self.root)} cannot be {done}: {reason}") from None
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """A trial on a worker, without Ray: what it does with the checkpoint that it finds."""
 
 import io
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +13,9 @@ import torch
 from harness.errors import UserError
 from harness.records import Progress
 from harness.running import worker
-from harness.running.messages import Facts, RetrainTask, TrainTask, checkpoint_key, received_report
+from harness.running.messages import Facts, Report, RetrainTask, TrainTask, checkpoint_key, received_report
 from harness.training.checkpoints import CheckpointStore
+from tests.running.results import wait_for
 from tests.tiny import config
 
 CONFIG = config(max_epochs=6, report_every=2)
@@ -60,7 +62,7 @@ def test_a_trial_is_saved_seldom_and_at_its_end(tmp_path: Path, monkeypatch: pyt
             saved.append(now)
             now += 0.05
 
-    saves = worker._Saves(Slow(str(tmp_path)), "t")
+    saves = worker._Saves(Slow(str(tmp_path)), "t", must_keep=True)
     for _ in range(200):
         now += 0.1
         saves.save(lambda path: None, ended=False)
@@ -116,28 +118,112 @@ def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, m
         assert facts and facts.resumed_from.epochs == {None: 0, 2: 2, 4: 4, 6: 0}[begin]
 
 
-def test_a_storage_that_stops_answering_is_told_once_and_fails_at_the_end(
+def test_a_storage_that_stops_answering_is_told_once_and_only_what_must_be_kept_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(worker, "SAVING_SHARE", 1e9)
     (tmp_path / "blocked").write_text("a file where the folder would be")
-    saves = worker._Saves(CheckpointStore(f"file://{tmp_path}/blocked"), "t")
-    told = []
+    store, told = CheckpointStore(f"file://{tmp_path}/blocked"), []
+    saves = worker._Saves(store, KEY, must_keep=False)
 
     def write(path: Path) -> None:
         path.write_text("x")
 
     for _ in range(3):
         saves.save(write, ended=False)
+        wait_for(lambda: not store.is_busy, "the upload's end")
         told.append(saves.take_warning())
     first, second, third = told
-    assert (first, third) == ("", "") and "cannot be written" in second and "a crash would lose" in second
-    with pytest.raises(UserError, match="cannot be written"):
-        saves.save(write, ended=True)
+    assert (first, third) == ("", "") and "cannot be written" in second and second.endswith(worker.AT_RISK)
+    assert saves.kept
+    saves.save(write, ended=True)
+    assert not saves.kept and saves.take_warning() == ""
+    other = worker._Saves(store, checkpoint_key("unit", "t001"), must_keep=True)
+    with pytest.raises(UserError, match="cannot be written") as raised:
+        other.save(write, ended=True)
+    assert second.startswith(str(raised.value)), "the same sentence for every trial, so that it is told once"
+
+
+def test_training_does_not_wait_for_a_storage_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("harness.running.worker.time.monotonic", lambda: now)
+    asked: list[float] = []
+
+    class Silent(CheckpointStore):
+        is_busy = True
+
+        def save(self, key: str, write: Callable[[Path], None]) -> None:
+            asked.append(now)
+
+    saves = worker._Saves(Silent(str(tmp_path)), "t", must_keep=False)
+    told = []
+    for _ in range(90):
+        now += 1.0
+        saves.save(lambda path: None, ended=False)
+        told.append(saves.take_warning())
+    assert asked == []
+    assert [warning for warning in told if warning] == [f"the storage has not answered for 60 s; {worker.AT_RISK}"]
+    assert told.index(told[59]) == 59 and told[59], "after a minute"
+
+
+def test_a_storage_that_cannot_be_read_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
+    (tmp_path / "blocked").write_text("a file where the folder would be")
+    store = CheckpointStore(f"file://{tmp_path}/blocked")
+    one = worker._Worker(CONFIG, store, 1.0, torch.device("cpu"), None, (0.0, 0.0))
+    one.load_data(None)
+    one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    first, *_, last = [received_report(result) for result in sent]
+    assert first.facts and "cannot be read" in first.facts.warning
+    assert first.facts.warning.endswith("; trials start anew")
+    assert last.progress and last.progress.stop_reason and not last.kept
+    assert all(received_report(result).kept for result in sent[:-1])
 
 
 def test_a_checkpoint_that_can_be_read_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(tmp_path, monkeypatch)
     facts, _ = trained(tmp_path, monkeypatch)
     assert (facts.warning, facts.resumed_from.epochs) == ("", 6)
+
+
+def test_a_trial_that_reports_often_trains_on_while_a_report_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, answered = threading.Event(), []
+
+    def report(sent: dict[str, Any]) -> None:
+        answered.append(answer.wait(10))
+
+    monkeypatch.setattr("harness.running.worker.tune.report", report)
+    reports = worker._Reports()
+    reports.send(Report(), ended=False)
+    assert answered == []
+    answer.set()
+    reports.settle()
+    assert answered == [True]
+    reports.send(Report(), ended=True)
+    assert answered == [True, True], "the last one is waited for"
+    monkeypatch.setattr(worker, "QUICK_SECONDS", -1.0)
+    reports.send(Report(), ended=False)
+    assert answered == [True] * 3, "so is one that comes after a long time"
+
+
+def test_a_trial_that_is_told_to_stop_leaves_no_later_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SAVING_SHARE", 1e9)
+    sent: list[Report] = []
+
+    def report(result: dict[str, Any]) -> None:
+        sent.append(received_report(result))
+        if len(sent) == 3:
+            raise SystemExit(0)  # as Tune stops a trial
+
+    monkeypatch.setattr("harness.running.worker.tune.report", report)
+    one = worker._Worker(CONFIG, CheckpointStore(str(tmp_path)), 1.0, torch.device("cpu"), None, (0.0, 0.0))
+    one.load_data(None)
+    with pytest.raises(SystemExit):
+        one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    assert [report.progress and report.progress.epoch for report in sent] == [None, 2, 4]
+    assert torch.load(tmp_path / KEY, weights_only=True)["epoch"] == 4
