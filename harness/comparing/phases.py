@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.comparing.finished import Finished
 from harness.comparing.values import Phases
 from harness.records import PHASES
+from harness.text.shown import counted
 
 LARGEST_OTHER = 0.03  # of held time, for trials of more than LONG_SECONDS
 LONG_SECONDS = 10.0
@@ -41,7 +42,8 @@ def unexplained(units: Sequence[Finished]) -> list[str]:
             trial for trial in long if trial.cost.phases.get("other", 0.0) > LARGEST_OTHER * trial.cost.held_seconds
         ]
         if leaky:
-            faults.append(f"{name}: {len(leaky)} of {len(long)} long trials have more than 3 % unexplained time")
+            of = f"{len(leaky)} of {counted(len(long), 'long trial')} {'has' if len(leaky) == 1 else 'have'}"
+            faults.append(f"{name}: {of} more than 3 % unexplained time")
     return faults
 
 
