@@ -14,6 +14,7 @@ import click
 from rich.table import Table
 
 from harness import __version__, api
+from harness.cluster.checks import Check
 from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT, is_method
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
@@ -536,17 +537,33 @@ def check(method: str, space_name: str) -> None:
 @click.argument("cluster_file", type=CheckedPath(path_type=Path), required=False)
 @click.option("--address", help="Address of a running Ray cluster; the one on this machine by default.")
 @click.option("--storage", help="Where checkpoints would go.")
+@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes a minute.")
+@click.option(
+    "--report",
+    type=CheckedPath(path_type=Path, dir_okay=False),
+    default="gpu_report.json",
+    show_default=True,
+    help="Where --gpu writes all that it measured.",
+)
 @resources_options
 @tracking_option
-def doctor(cluster_file: Path | None, address: str | None, storage: str | None, **asked: Any) -> None:
-    """Check a cluster, or a cluster file before `ray up`. Every problem comes with a remedy."""
-    if cluster_file and (address or storage):
-        raise UserError("a cluster file is checked before its cluster runs; give either it, or --address and --storage")
+def doctor(
+    cluster_file: Path | None, address: str | None, storage: str | None, gpu: bool, report: Path, **asked: Any
+) -> None:
+    """Check a cluster, a cluster file before `ray up`, or a GPU. Every problem comes with a remedy."""
+    if cluster_file and (address or storage or gpu):
+        raise UserError(
+            "a cluster file is checked before its cluster runs; give either it, or --address, --storage and --gpu"
+        )
     if cluster_file:
         from harness.cluster.cluster_file import check_cluster_file
         from harness.cluster.this_machine import check_launch
 
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
+    elif gpu:
+        if storage is not None:
+            check_storage(storage)
+        checks = _examine_gpus(address, storage, report)
     else:
         from harness.cluster.doctor import doctor as examine
         from harness.tracking.address import check_uri
@@ -562,6 +579,25 @@ def doctor(cluster_file: Path | None, address: str | None, storage: str | None, 
         _say(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
     if any(each.fatal and not each.ok for each in checks):
         sys.exit(2)
+
+
+def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[Check]:
+    import json
+
+    from harness.cluster.doctor import connected
+    from harness.cluster.gpu import examine_here, examine_workers, gpu_checks
+    from harness.running.store import write_atomically
+
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"--report is written into a folder that exists; {path.parent} does not")
+    if address is None:
+        reports = [examine_here(storage)]
+    else:
+        with connected(address):
+            reports = examine_workers(storage)
+    write_atomically(path, json.dumps([each.model_dump(mode="json") for each in reports], indent=2) + "\n")
+    _say(f"{path} has all that was measured.")
+    return [check for each in reports for check in gpu_checks(each)]
 
 
 @commands.command()

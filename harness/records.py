@@ -29,7 +29,7 @@ FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every 
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
 Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
-PHASES = ("startup", "data", "train", "validate", "checkpoint", "lost", "other")
+PHASES = ("startup", "data", "compile", "train", "validate", "checkpoint", "lost", "other")
 NOT_CARRIED_OVER = (
     "checkpoint",
     "lost",
@@ -135,6 +135,12 @@ class Cost(Frozen):
         return self.phases.get("train", 0.0)
 
 
+def shown_phases(seconds: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
+    """The phases of a table of these costs: all, but compiling only where something was compiled."""
+    compiled = any(each.get("compile", 0.0) > 0 for each in seconds)
+    return tuple(phase for phase in PHASES if compiled or phase != "compile")
+
+
 class CurvePoint(Frozen):
     """One report of a trial."""
 
@@ -159,6 +165,7 @@ class Progress(Frozen):
     cost: Cost
     point: CurvePoint | None  # None when the trial failed
     error: str | None = None
+    ran_eagerly: str = ""  # why a network that was to be compiled ran without; empty: it did not
 
 
 class Attempt(Frozen):
@@ -169,7 +176,7 @@ class Attempt(Frozen):
     held_seconds: NonNegative
     lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from
     ended: Literal["finished", "stopped", "failed", "died", "interrupted"]
-    worker_start_seconds: NonNegative = 0.0  # process and imports, when the worker was fresh; not in held_seconds
+    worker_start_seconds: NonNegative = 0.0  # process, imports and rows, when the worker had none; not in held_seconds
     tail_unknown: bool = False  # the driver was killed: time after the last line is not known
 
 
@@ -213,6 +220,7 @@ class TrialRecord(Frozen):
     ended_at: float = 0.0
     queue_seconds: NonNegative = 0.0
     error: str | None = None  # the traceback's tail of a failed trial
+    ran_eagerly: str = ""  # why a network that was to be compiled ran without; empty: it did not
 
     @property
     def learns_depth(self) -> bool:
@@ -252,6 +260,7 @@ class TrialRecord(Frozen):
             "depth_changed_late": last.depth_changed_late,
             "cost": last.cost,
             "error": last.error,
+            "ran_eagerly": last.ran_eagerly,
         }
         return cls(
             trial_id=trial_id,

@@ -26,7 +26,7 @@ def doctor(
     """The preflight of a run, on the Ray at `address` or on the one this process is connected to."""
     import ray
 
-    with _connected(address):
+    with connected(address):
         alive = [node for node in ray.nodes() if node["Alive"]]
         reports = ask_nodes([node["NodeID"] for node in alive])
         autoscaler = autoscaler_config()
@@ -44,7 +44,8 @@ def doctor(
 
 
 @contextlib.contextmanager
-def _connected(address: str) -> Iterator[None]:
+def connected(address: str) -> Iterator[None]:
+    """Inside the block this process is connected to the Ray there, or to the one it was connected to before."""
     import ray
 
     if ray.is_initialized():

@@ -61,6 +61,7 @@ _RULES: dict[str, PerUnit] = {
     "GPUs per trial": lambda unit: [f"{unit.result.gpus_per_trial:g}"],
     "TF32": _of_trials(lambda trial: trial.environment.tf32),
     "deterministic algorithms": _of_trials(lambda trial: trial.environment.deterministic),
+    "compiled": _of_trials(lambda trial: "no" if trial.ran_eagerly else AS_THE_SPACE),
     "threads": _of_trials(lambda trial: trial.environment.threads),
     "machine": _of_trials(lambda trial: trial.environment.machine),
     "harness version": _of_trials(lambda trial: trial.environment.harness),

@@ -159,6 +159,9 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     failed = sum(trial.status == "failed" for trial in trials)
     if failed:
         yield f"{method}: {failed} of {counted(len(trials), 'trial')} failed; what failed is in the cost."
+    eager = sum(bool(trial.ran_eagerly) for trial in trials)
+    if eager:
+        yield f"{method}: {eager} of {counted(len(trials), 'trial')} ran without torch.compile, which gave up on them."
     lost = sum(trial.cost.phases.get("lost", 0.0) * trial.cost.devices for trial in trials)
     if lost > 0:
         yield f"{method}: {lost:.3g} device-seconds were lost to workers that died; they are counted."

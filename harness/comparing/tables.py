@@ -18,7 +18,7 @@ from harness.measures import (
     Measure,
     judged,
 )
-from harness.records import PHASES
+from harness.records import shown_phases
 
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})
@@ -260,7 +260,10 @@ def wall_clock_table(comparison: Comparison) -> TableView:
 
 def phase_table(comparison: Comparison) -> TableView:
     methods = comparison.phases
-    lines = {phase: [item.device_seconds[phase] for item in methods] for phase in PHASES}
+    lines = {
+        phase: [item.device_seconds[phase] for item in methods]
+        for phase in shown_phases(item.device_seconds for item in methods)
+    }
     lines["search cost"] = [item.total for item in methods]
     lines["worker start"] = [item.worker_start for item in methods]
     lines["search cost with worker start"] = [item.total + item.worker_start for item in methods]

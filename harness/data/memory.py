@@ -5,21 +5,25 @@ import resource
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.text.shown import shown_bytes
 
 _CGROUP_V2 = Path("/sys/fs/cgroup")
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 
 
-def check_fits(needed: int, what: str, remedy: str = "give fewer or smaller samples") -> None:
-    available = available_bytes()
+def check_fits(
+    needed: int, what: str, remedy: str = "give fewer or smaller samples", available: int | None = None
+) -> None:
+    """Raises UserError if more bytes are `needed` than are `available`: those of the machine, if none are given."""
+    available = available_bytes() if available is None else available
     if available is not None and needed > available:
-        raise too_large(needed, what, f"only {_gib(available)} is available", remedy)
+        raise too_large(needed, what, f"only {shown_bytes(available)} is available", remedy)
 
 
 def too_large(
     needed: int, what: str, instead: str = "the system refused it", remedy: str = "give fewer or smaller samples"
 ) -> UserError:
-    return UserError(f"{what} would need about {_gib(needed)} of memory, but {instead}; {remedy}")
+    return UserError(f"{what} would need about {shown_bytes(needed)} of memory, but {instead}; {remedy}")
 
 
 def available_bytes() -> int | None:
@@ -63,7 +67,3 @@ def _process() -> int | None:
     except OSError:
         taken = 0  # not Linux
     return max(0, limit - taken)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:,.1f} MiB"

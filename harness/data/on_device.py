@@ -1,4 +1,4 @@
-"""Batches of rows on the device. The pool stays as it is, an array in shared memory; batches are normalised."""
+"""Batches of rows on the device. The pool is copied there if it fits, else it stays as it is; batches are scaled."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,7 +12,10 @@ EVAL_BATCH = 2048
 
 
 class DeviceRows:
-    """`x`, `y` of one pool. On the CPU `x` is the given array itself, so that all trials of a node hold it once."""
+    """`x`, `y` of one pool. On the CPU `x` is the given array itself, so that all trials of a node hold it once.
+
+    Row numbers are wherever the rows are: `on_device` puts them there.
+    """
 
     def __init__(self, x: Array, y: Array, mean: Array, std: Array, device: torch.device) -> None:
         self.device = device
@@ -23,23 +26,32 @@ class DeviceRows:
         self._images = rows.dim() == 4
         shape = (-1, 1, 1) if self._images else (-1,)
         self._mean, self._std = (torch.from_numpy(v).reshape(shape).to(device) for v in (mean, std))
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-            # Leave half of the memory to the network; a larger pool stays where it is and is copied batch by batch.
-            if rows.nbytes < free // 2:
-                rows = rows.to(device)
-        self._x = rows
+        # Half of the memory is left to the network; a larger pool stays where it is and is sent batch by batch.
+        fits = device.type == "cpu" or rows.nbytes < torch.get_device_module(device).mem_get_info(device)[0] // 2
+        self.at = device if fits else torch.device("cpu")  # where the rows are
         self.y = labels.to(device)
+        self._x, self._y = rows.to(self.at), self.y if fits else labels
 
     def take(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs as the network wants them and their labels, for the given row numbers (on the device)."""
-        x = self._x[rows.to(self._x.device)]
-        if x.device.type != self.device.type:
-            x = x.pin_memory().to(self.device, non_blocking=True)
+        """Inputs as the network wants them and their labels, for the given row numbers."""
+        if self.at == self.device:
+            x, y = self._x[rows], self._y[rows]
+        else:
+            x, y = self._sent(self._x, rows), self._sent(self._y, rows)
         if self._images:
             # (N, H, W, C) in memory, seen as (N, C, H, W): `channels_last` without a copy
             x = x.permute(0, 3, 1, 2).float()
-        return (x - self._mean) / self._std, self.y[rows]
+        return (x - self._mean) / self._std, y
+
+    def _sent(self, host: Tensor, rows: Tensor) -> Tensor:
+        """Through memory that the device itself can read: the host gathers the next batch while the device is at this
+        one, and nobody waits. Torch keeps such memory until it was read, and uses it again."""
+        staged = torch.empty((len(rows), *host.shape[1:]), dtype=host.dtype, pin_memory=True)
+        torch.index_select(host, 0, rows, out=staged)
+        return staged.to(self.device, non_blocking=True)
+
+    def labels(self, rows: Tensor) -> Tensor:
+        return self.y[rows.to(self.device)]
 
     def chunks(self, rows: Tensor, size: int = EVAL_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
         """Large batches in row order, for evaluation."""
@@ -50,7 +62,7 @@ class DeviceRows:
 def on_device(data: TrainingData, device: torch.device) -> tuple[DeviceRows, Tensor, Tensor]:
     """The pool's rows and the row numbers for training and for validation."""
     rows = DeviceRows(data.x, data.y, data.mean, data.std, device)
-    return rows, torch.from_numpy(data.train_rows).to(device), torch.from_numpy(data.val_rows).to(device)
+    return rows, torch.from_numpy(data.train_rows).to(rows.at), torch.from_numpy(data.val_rows).to(rows.at)
 
 
 def mini_batches(rows: Tensor, batch_size: int, order: torch.Generator) -> tuple[Tensor, ...]:

@@ -23,6 +23,7 @@ class GrownSoFar(DepthWeights):
     smoothed: Tensor
     best: Tensor
     vain: Tensor
+    this_epochs: int | None = None  # depth, as read from the device
 
     def __init__(self, log_beta: Tensor) -> None:
         super().__init__(log_beta)
@@ -34,6 +35,12 @@ class GrownSoFar(DepthWeights):
     def log_weights(self) -> Tensor:
         nowhere = torch.full_like(self.log_beta, -math.inf)
         return nowhere.scatter(0, self.depth[None], 0.0)
+
+    def known_depth(self) -> int:
+        """The depth that is grown. It changes between epochs, and a step must not wait for the device to say it."""
+        if self.this_epochs is None:
+            self.this_epochs = int(self.depth)
+        return self.this_epochs
 
 
 class AutoGrow(OneShotMethod):
@@ -62,12 +69,13 @@ class AutoGrow(OneShotMethod):
 
     def objective(self, net: OneShotNet, x: Tensor, y: Tensor, n_train: int) -> Tensor:
         """ℓ_d at the depth d that is grown."""
-        return net.log_likelihood_at(x, y, (int(_grown(net).depth),))[0]
+        return net.log_likelihood_at(x, y, (_grown(net).known_depth(),))[0]
 
     @torch.no_grad()
     def after_epoch(self, net: OneShotNet, epoch: Epoch, validation: Callable[[], Batch]) -> None:
         """Smooths the validation value; after every `every` epochs decides on the next block."""
-        grown, depth = _grown(net), int(_grown(net).depth)
+        grown, depth = _grown(net), _grown(net).known_depth()
+        grown.this_epochs = None
         if depth == net.max_depth or int(grown.vain) >= self.patience:
             return
         net.eval()

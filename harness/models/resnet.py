@@ -197,11 +197,14 @@ class StackedBatchNorm(nn.Module):
     def _some_depths(self, x: Tensor, rows: Sequence[int]) -> Tensor:
         k, n, c = x.shape
         flat = x.transpose(0, 1).reshape(n, k * c)
-        mean, var = (buffer[list(rows)].reshape(k * c) for buffer in (self.running_mean, self.running_var))  # copies
+        # Copies, row by row: an index made of a list would be sent to a GPU at every step, which waits for it.
+        mean, var = (torch.cat([buffer[row] for row in rows]) for buffer in (self.running_mean, self.running_var))
         scale, shift = self.weight.repeat(k), self.bias.repeat(k)
         out = F.batch_norm(flat, mean, var, scale, shift, self.training, self.momentum)
         if self.training:
-            self.running_mean[list(rows)], self.running_var[list(rows)] = mean.view(k, c), var.view(k, c)
+            for running, moved in ((self.running_mean, mean), (self.running_var, var)):
+                for row, value in zip(rows, moved.view(k, c), strict=True):
+                    running[row].copy_(value)
         return out.view(n, k, c).transpose(0, 1)
 
     def _update_shared(self, mean: Tensor, var: Tensor) -> None:

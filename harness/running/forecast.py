@@ -29,6 +29,7 @@ from harness.running.runner import own_one_shots
 from harness.running.unit import RunningUnit
 from harness.seeds import torch_generator
 from harness.training import devices
+from harness.training.cost import trial_bytes
 from harness.training.environment import environment
 from harness.training.train import run_trial
 
@@ -56,6 +57,7 @@ class Forecast:
     methods: tuple[MethodForecast, ...]  # of every space
     device: str  # that the steps were timed on
     caveat: str = ""  # why that is not the device that the trials will have; empty where it is
+    memory_bytes: int = 0  # of the largest trial, rows apart
 
     @property
     def device_seconds(self) -> float:
@@ -72,7 +74,7 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str |
     seconds = iter(timing.seconds)
     lines = {key: _line(configs, [next(seconds) for _ in configs]) for key, configs in wanted.items()}
     methods = tuple(_forecast(group, lines) for group in groups.values())
-    return Forecast(methods, timing.device, timing.caveat)
+    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes)
 
 
 _Network = tuple[str, str]  # space, kind of network
@@ -133,6 +135,7 @@ class _Timing:
     seconds: list[float]  # of each trial to its last epoch
     device: str
     caveat: str = ""
+    memory_bytes: int = 0  # of the largest of them
 
 
 def _timed(
@@ -204,6 +207,7 @@ def _time(
     configs: Sequence[TrialConfig], pools: Mapping[str, Pool | None], device: torch.device, cpus: float
 ) -> _Timing:
     rows: dict[str, TrainingData] = {}
+    memory = 0
     with _threads(max(1, min(int(cpus), os.cpu_count() or 1))):
         seconds = []
         for config in configs:
@@ -211,19 +215,22 @@ def _time(
             if key not in rows:
                 rows[key] = load_training_data(config.data, config.seed, pools[key])
             seconds.append(seconds_to_the_cap(config, rows[key], device))
+            memory = max(memory, trial_bytes(config, rows[key].sample_shape, rows[key].n_classes))
         found = environment(device, configs[0].training)
-    return _Timing(seconds, found.machine if device.type == "cpu" else found.device)
+    return _Timing(seconds, found.machine if device.type == "cpu" else found.device, memory_bytes=memory)
 
 
 def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> float:
-    """Seconds of a trial that trains for all its epochs: steps and validations, without worker start and reports."""
+    """Seconds of a trial that trains for all its epochs: compiling, steps, validations; no worker start or reports."""
     settings = config.training
-    step, validation = _medians(_timed_steps(config, data, device))
+    after_steps = _timed_steps(config, data, device)
+    step, validation = _medians(after_steps)
     order = torch_generator(config.seed, "order")
     steps = len(mini_batches(torch.from_numpy(data.train_rows), settings.batch_size, order))
     validations = settings.max_epochs // settings.eval_every
     of_all_rows = len(data.val_rows) / len(_part(data, settings.batch_size).val_rows)
-    return settings.max_epochs * steps * step + validations * of_all_rows * validation
+    compiling = after_steps[-1].get("compile", 0.0)
+    return compiling + settings.max_epochs * steps * step + validations * of_all_rows * validation
 
 
 def _timed_steps(config: TrialConfig, data: TrainingData, device: torch.device) -> list[Mapping[str, float]]:

@@ -87,7 +87,7 @@ class Facts(Frozen):
     """What a worker says of an attempt before its first epoch, so that one that dies early has left it."""
 
     host: str
-    worker_start: tuple[float, float]  # seconds before and after the worker was handed the trial; 0 if it was warm
+    worker_start: tuple[float, float]  # seconds before and after it was handed the trial; 0 if it was warm and had rows
     resumed_from: Cost  # what the checkpoint had cost that it began with
     split_hash: str
     n_train: Count

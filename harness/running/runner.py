@@ -30,8 +30,10 @@ from harness.running.unit import RunningUnit
 from harness.running.worker import run_task
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
+from harness.training.compiling import check_compiler
+from harness.training.devices import device_of_trial, memory_for
 from harness.training.network_rules import check_a_step
-from harness.training.networks import build_network, check_network_fits
+from harness.training.networks import build_network, check_trial_fits
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def make_unit(
 ) -> RunningUnit:
     """Where a run calls a method's `plan`: once for each seed. With a `recorder`, the search is replayed from it."""
     space.training.check_device(options.gpus_per_trial > 0)
+    if space.training.compile and options.address is None:  # other machines say it themselves
+        check_compiler(on_gpu=options.gpus_per_trial > 0)
     search_plan = plan_of(name, method, space, seed)
     plan = UnitPlan(
         space=space,
@@ -168,7 +172,7 @@ def run_units(
         on_complete(unit_read)
     interrupted = False
     if waiting:
-        pools = _load_pools(waiting, options.data_dir)
+        pools = _load_pools(waiting, options.data_dir, _memory_of_a_trial(options))
         own_methods = own_one_shots(waiting)
         storage = checkpoint_root(options)
 
@@ -280,12 +284,19 @@ def own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
     return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
 
 
-def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str, Pool | None]:
+def _memory_of_a_trial(options: RunOptions) -> int | None:
+    """On this machine, where this run will start a Ray; on others a worker looks for itself. None: nobody knows."""
+    if options.gpus_per_trial == 0 or options.address is not None or ray.is_initialized():
+        return None
+    return memory_for(device_of_trial(options.gpus_per_trial), options.gpus_per_trial)
+
+
+def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: int | None) -> dict[str, Pool | None]:
     """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
 
     What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
-    read and split, which depends on no seed, whether each space's network takes them, and whether each one-shot
-    method can take a step with them.
+    read and split, which depends on no seed, whether each space's network takes them and fits into the memory of a
+    trial, and whether each one-shot method can take a step with them.
     """
     pools: dict[str, Pool | None] = {}
     checked: dict[str, TrainingData] = {}
@@ -297,10 +308,13 @@ def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None) -> dict[str
             checked[key] = load_training_data(space.data, seed, pools[key])
         data = checked[key]
         build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
-        check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
+        deepest = TrialConfig.of(space, FIXED_DEPTH, space.depth.max, seed)
+        check_trial_fits(deepest, data.sample_shape, data.n_classes, memory)
     one_shots = {(unit.plan.space.name, unit.plan.method): unit.plan for unit in units if unit.plan.facts.learns_depth}
     for plan in one_shots.values():
-        check_a_step(plan.trial_config(plan.space.depth.max), checked[plan.space.data.model_dump_json()])
+        trial, data = plan.trial_config(plan.space.depth.max), checked[plan.space.data.model_dump_json()]
+        check_trial_fits(trial, data.sample_shape, data.n_classes, memory)
+        check_a_step(trial, data)
     return pools
 
 

@@ -47,7 +47,10 @@ AT_RISK = (
     "their worker dies, and if their network is chosen"
 )
 
+MOST_SEEDS = 2  # whose rows a worker keeps: a run goes from seed to seed
+
 _worker_is_fresh = True
+_rows: dict[tuple[str, int, Any], "TrainingData"] = {}  # by data settings, seed and pool
 
 
 def run_task(
@@ -73,12 +76,16 @@ def run_task(
     import torch
 
     from harness.training import (
+        compiling,
         devices,
         train,  # noqa: F401 - its import is part of the worker's start
     )
 
     device = devices.device_of_trial(gpus)
     devices.start(device, gpus)
+    task = received_task(config)
+    if task.config.training.compile:
+        compiling.load_compiler()
     # A worker serves trials of many searches, so its start is no cost of the one that happens to come first: it is
     # recorded beside the cost. Before the trial it is processor time (Ray may have started the process long ago).
     global _worker_is_fresh
@@ -87,7 +94,6 @@ def run_task(
     torch.set_num_threads(max(1, int(cpus)))
     for name, packed in own_methods.items():
         register(name, unpacked_method(name, packed))
-    task = received_task(config)
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
     worker = _Worker(task.config, CheckpointStore(storage), devices_held, device, folder, worker_start)
     worker.load_data(pools.get(task.config.data.model_dump_json()))
@@ -124,14 +130,25 @@ class _Worker:
         self.worker_start = worker_start
 
     def load_data(self, pool: Any) -> None:
-        """This seed's rows of the pool, which the node holds once for all trials."""
+        """This seed's rows of the pool, which the node holds once for all trials.
+
+        Their statistics and their hash take seconds where rows are many. Like a worker's start, that is no cost of the
+        trial that happens to be the first of its seed here.
+        """
         import ray
 
         from harness.data import load_training_data
 
-        began = time.perf_counter()
-        self.data = load_training_data(self.config.data, self.config.seed, ray.get(pool) if pool else None)
-        self.data_seconds = time.perf_counter() - began
+        key = (self.config.data.model_dump_json(), self.config.seed, pool)
+        if key not in _rows:
+            began = time.perf_counter()
+            rows = load_training_data(self.config.data, self.config.seed, ray.get(pool) if pool else None)
+            while len(_rows) >= MOST_SEEDS:
+                del _rows[next(iter(_rows))]
+            _rows[key] = rows
+            before, after = self.worker_start
+            self.worker_start = before, after + time.perf_counter() - began
+        self.data = _rows[key]
 
     def train(self, task: TrainTask) -> None:
         self._run(self.config, self.data, checkpoint_key(task.unit, task.trial), must_keep=False)
@@ -204,7 +221,6 @@ class _Worker:
             except UserError as error:  # it counts as absent, and the next one replaces it
                 resume_from, before, warning = None, None, f"{error}; the trial starts anew"
         timer = PhaseTimer(self.device, before)
-        timer.charge("data", self.data_seconds)
         facts = Facts(
             host=socket.gethostname(),
             worker_start=self.worker_start,
@@ -215,6 +231,7 @@ class _Worker:
             environment=environment(self.device, config.training),
             warning=warning,
         )
+        known: set[str] = set()  # warnings that were told
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             reached = last_epoch is not None and progress.epoch >= last_epoch
@@ -222,7 +239,9 @@ class _Worker:
             reports.settle()  # first: one that was told to stop leaves no later checkpoint
             if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 saves.save(save, ended)
-            reports.send(Report(progress=progress, kept=saves.kept, warning=saves.take_warning()), ended)
+            told = {saves.take_warning(), _not_compiled(config, progress)} - known - {""}
+            known.update(told)
+            reports.send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))), ended)
             if reached:
                 raise _Reached
 
@@ -269,6 +288,13 @@ class _Worker:
         self.checkpoints.save(model_key(task.unit), save)
         self.checkpoints.settle()
         tune.report(Report(final=evaluation).to_tune())
+
+
+def _not_compiled(config: TrialConfig, progress: Progress) -> str:
+    """A sentence about it, if the compiler gave up."""
+    if not progress.ran_eagerly:
+        return ""
+    return f"{config.kind} of depth {config.depth} runs without torch.compile, which gave up: {progress.ran_eagerly}"
 
 
 class _Reached(Exception):

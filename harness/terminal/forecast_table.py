@@ -3,6 +3,7 @@
 from rich.table import Table
 
 from harness.running.forecast import Forecast
+from harness.text.shown import shown_bytes
 
 
 def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Table:
@@ -39,8 +40,10 @@ def _amounts(device_seconds: float, usd_per_hour: float | None) -> tuple[str, ..
 
 def _caption(forecast: Forecast) -> str:
     caveat = f" ({forecast.caveat}, so read these seconds as ratios)" if forecast.caveat else ""
+    memory = forecast.memory_bytes
+    takes = f" A trial takes up to about {shown_bytes(memory)} of memory." if memory else ""
     return (
         f"A few steps of each network were timed on {forecast.device}{caveat}. Every "
         "trial counts up to its last epoch, so early stopping makes a run cheaper. Worker start, refit and final "
-        "evaluation come on top."
+        f"evaluation come on top.{takes}"
     )

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.measures import QUALITIES
-from harness.records import PHASES, Cost, Measures, Posterior
+from harness.records import Cost, Measures, Posterior, shown_phases
 from harness.statistics import ENOUGH_RESOLUTION
 from harness.text.shown import counted
 from harness.training.one_trial import TrialReport
@@ -90,8 +90,9 @@ def _measures(report: TrialReport) -> Table:
 
 def phase_table(cost: Cost) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("seconds held", *PHASES, "TFLOP"):
+    shown = shown_phases([cost.phases])
+    for column in ("seconds held", *shown, "TFLOP"):
         table.add_column(column, justify="right")
-    phases = [f"{cost.phases.get(phase, 0.0):.2f}" for phase in PHASES]
+    phases = [f"{cost.phases.get(phase, 0.0):.2f}" for phase in shown]
     table.add_row(f"{cost.held_seconds:.2f}", *phases, f"{cost.tflop:.4f}")
     return table

@@ -51,6 +51,10 @@ def one_line(text: str, longest: int = 2000) -> str:
     return line if len(line) <= longest else f"{line[:longest]} …"
 
 
+def shown_bytes(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:,.1f} MiB"
+
+
 # --- addresses -----------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,14 @@ class CheckpointStore:
         key = f".harness-{secrets.token_hex(8)}"
         with self._explained("written", key):
             self._put(key, b"")
+        self.remove(key)
+
+    def remove(self, key: str) -> None:
+        """A file that is there."""
+        if not self._remote:
+            Path(self.root, key).unlink()
+            return
+        with self._explained():
             filesystem, base = _connected(self.root)
             filesystem.delete_file(f"{base}/{key}")
 

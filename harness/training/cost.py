@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from harness.data.on_device import EVAL_BATCH
 from harness.models.passes import Passes
-from harness.models.resnet import build_backbone
-from harness.records import PHASES, Cost
+from harness.models.resnet import build_backbone, parameter_count
+from harness.records import PHASES, Cost, TrialConfig
 from harness.spaces import NetworkSettings
+from harness.training.devices import wait_for
 
 
 class PhaseTimer:
     """Times phases; the time between them is `other`. Held time comes from one outer timer, not from the phases.
+
+    A phase inside another takes its time out of that one.
 
     A resumed trial starts from what its checkpoint had paid (`before`); the work between that checkpoint and the
     death of the attempt is added as `lost` by whoever saw the death.
@@ -30,21 +35,19 @@ class PhaseTimer:
         self._held_before = before.held_seconds if before else 0.0
         self._phases = {phase: (before.phases.get(phase, 0.0) if before else 0.0) for phase in PHASES}
         self._began = self._clock()
+        self._inside = 0.0  # seconds of phases inside the one that is under way
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        began = self._clock()
+        began, around = self._clock(), self._inside
+        self._inside = 0.0
         try:
             yield
         finally:
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)  # else the time of queued work would land in a later phase
-            self._phases[name] += self._clock() - began
-
-    def charge(self, name: str, seconds: float) -> None:
-        """Time that passed before this timer existed, such as the import of torch in a fresh worker."""
-        self._phases[name] += seconds
-        self._held_before += seconds
+            wait_for(self._device)
+            took = self._clock() - began
+            self._phases[name] += took - self._inside
+            self._inside = around + took
 
     @property
     def held_seconds(self) -> float:
@@ -99,6 +102,55 @@ def _counted_flop(
     return int(counter.flop) // n
 
 
+def trial_bytes(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, validated: int = EVAL_BATCH) -> int:
+    """Memory that a trial takes on its device, rows apart: the largest of a training step and a validation.
+
+    parameters · 16 + max(batch · (kept + passing), validated at once · 3 · largest). Every parameter has a gradient, a
+    momentum and a best value beside it, of 4 bytes each. A step keeps activations for its backward pass, beside which
+    stand the gradient of a layer and what it is made of, or that of all depths' output blocks; a validation has a
+    layer's input, output and their sum.
+    """
+    settings, depth = config.network, config.depth
+    heads = depth + 1 if config.learns_depth else 1
+    shapes = (settings, sample_shape, n_classes)
+    (base, largest), (two_blocks, _), (two_heads, _) = (_kept(*shapes, *each) for each in ((1, 1), (2, 1), (1, 2)))
+    block, head = two_blocks - base, two_heads - base
+    kept = base + (depth - 1) * block + (heads - 1) * head
+    step = config.training.batch_size * (kept + max(2 * largest, heads * head))
+    return 16 * parameter_count(*shapes, depth) + max(step, 3 * validated * largest)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(
+    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int
+) -> tuple[int, int]:
+    """Bytes for each sample that a backward pass needs, and of the largest activation among them."""
+    (few, largest_of_few), (more, largest_of_more) = (
+        _kept_of_batch(settings, sample_shape, n_classes, n_blocks, n_heads, n) for n in (2, 4)
+    )
+    return (more - few) // 2, (largest_of_more - largest_of_few) // 2
+
+
+def _kept_of_batch(
+    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int, n: int
+) -> tuple[int, int]:
+    with torch.random.fork_rng(devices=[]):
+        backbone = build_backbone(settings, sample_shape, n_classes, n_blocks, n_heads).train()
+    own = {tensor.untyped_storage().data_ptr() for tensor in backbone.state_dict().values()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        log_probs = backbone(torch.zeros(n, *sample_shape))  # while it lives, so does all that it needs
+    del log_probs
+    return sum(kept.values()), max(kept.values())
+
+
 class _FlopCounter(TorchDispatchMode):
     """Counts by torch's own formulas. Its own counter would import torch's compiler, which takes a second."""
 
@@ -116,8 +168,8 @@ class _FlopCounter(TorchDispatchMode):
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """On CUDA what the allocator held, its cache included; on the CPU what the whole process did, which a reused worker
-    shares between its trials."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_reserved(device))
+    """On a GPU what the allocator held, its cache included; on the CPU what the whole process did, which a worker's
+    trials share."""
+    if device.type != "cpu":
+        return int(torch.get_device_module(device).max_memory_reserved(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,9 +1,13 @@
 """On which device a trial trains."""
 
 import os
+import shutil
+import socket
+import subprocess
 
 import torch
 
+from harness.data.memory import available_bytes
 from harness.errors import UserError
 from harness.spaces import Precision, TrainingSettings
 
@@ -31,13 +35,47 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def check_usable() -> None:
+    """Raises UserError where torch sees no GPU: what is missing, and where to get it."""
+    if torch.cuda.is_available():
+        return
+    if torch.version.cuda is None:
+        why = f"torch {torch.__version__} is built without CUDA"
+        remedy = "install a CUDA build of the same version (https://pytorch.org/get-started/locally)"
+    elif os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        why, remedy = "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs", "unset it"
+    elif driver_version() is None:
+        why, remedy = "nvidia-smi finds no driver", "install the NVIDIA driver, and check the machine with nvidia-smi"
+    else:
+        why = f"driver {driver_version()} does not serve torch's CUDA {torch.version.cuda}"
+        remedy = "install a newer driver, or a build of torch for an older CUDA"
+    raise UserError(f"no GPU can be used on {socket.gethostname()}: {why}; {remedy}")
+
+
+def driver_version() -> str | None:
+    """As nvidia-smi says it; None where it does not run."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(done.stdout.split()), None)
+
+
 def device_of_trial(gpus: float) -> torch.device:
     """Where a trial trains that Ray gave so many GPUs."""
     if gpus == 0 or os.environ.get(LOGICAL_GPUS):
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UserError("Ray gave this trial a GPU, but torch sees none on the node: check the driver and the build")
+    check_usable()
     return torch.device("cuda")
+
+
+def wait_for(device: torch.device) -> None:
+    """Until what was asked of a GPU is done: else its time would be taken for that of whatever comes next."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
 
 
 def start(device: torch.device, share: float) -> None:
@@ -45,15 +83,23 @@ def start(device: torch.device, share: float) -> None:
 
     Of a GPU that several trials share, each may take its share of the memory; the cache of the trial before is emptied.
     """
-    if device.type != "cuda":
+    if device.type == "cpu":
         return
     os.environ.setdefault(*CUBLAS_WORKSPACE)
+    backend = torch.get_device_module(device)
     if share < 1:
-        torch.cuda.set_per_process_memory_fraction(share, device)
-    torch.cuda.empty_cache()
+        backend.set_per_process_memory_fraction(share, device)
+    backend.empty_cache()
     ones = torch.ones(1, 1, 8, 8, device=device)
     torch.nn.functional.conv2d(ones, ones) @ ones.flatten(2)  # loads cuDNN and cuBLAS
-    torch.cuda.synchronize(device)
+    wait_for(device)
+
+
+def memory_for(device: torch.device, share: float) -> int | None:
+    """Bytes that a trial with this share of a device may take; None where nobody knows. Takes none itself."""
+    if device.type == "cpu":
+        return available_bytes()
+    return int(share * torch.get_device_module(device).get_device_properties(device).total_memory)
 
 
 def prepare(device: torch.device, settings: TrainingSettings) -> None:
@@ -61,7 +107,7 @@ def prepare(device: torch.device, settings: TrainingSettings) -> None:
 
     `deterministic` on CUDA: cuDNN's and cuBLAS's repeatable algorithms, and an error where torch has none.
     """
-    settings.check_device(device.type == "cuda")
+    settings.check_device(device.type != "cpu")
     if device.type == "cuda":
         _check_precision(device, settings.precision)
         os.environ.setdefault(*CUBLAS_WORKSPACE)

@@ -22,7 +22,7 @@ def environment(device: torch.device, settings: TrainingSettings) -> Environment
         ray=_installed("ray"),
         optuna=_installed("optuna"),
         machine=_processor(),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        device="cpu" if device.type == "cpu" else torch.get_device_module(device).get_device_name(device),
         threads=torch.get_num_threads(),
         tf32=settings.tf32 and device.type == "cuda",
         deterministic=settings.deterministic,

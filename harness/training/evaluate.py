@@ -102,6 +102,7 @@ def ece_of(bins: Sequence[ReliabilityBin]) -> float:
 
 
 def measure(log_probs: Tensor, y: Tensor) -> Measures:
+    log_probs, y = log_probs.cpu(), y.cpu()  # one wait for a GPU instead of one for every number below
     return Measures(
         accuracy=accuracy(log_probs, y),
         log_likelihood=log_likelihood(log_probs, y),

@@ -21,6 +21,7 @@ from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
+from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability
 from harness.training.floor import floor_of
 from harness.training.networks import at_depth, chosen_network
@@ -48,7 +49,7 @@ def evaluate_on_test(
     began = time.perf_counter()
     device = next(network.parameters()).device
     rows = DeviceRows(test.x, test.y, data.mean, data.std, device)
-    everything = torch.arange(len(test.y), device=device)
+    everything = torch.arange(len(test.y), device=rows.at)
 
     chosen = chosen_network(network, d_opt)
     log_probs = predict(chosen, rows, everything)
@@ -124,7 +125,7 @@ def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> 
 
 
 def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
-    log_probs, y = predict_per_depth(network, rows, which), rows.y[which]
+    log_probs, y = predict_per_depth(network, rows, which), rows.labels(which)
     return tuple(DepthMeasures(depth=d, measures=measure(alone, y)) for d, alone in enumerate(log_probs))
 
 
@@ -140,7 +141,6 @@ def _forward_seconds(networks: Sequence[torch.nn.Module], rows: DeviceRows, ever
             for index, network in enumerate(networks):
                 began = time.perf_counter()
                 network(x)
-                if x.is_cuda:
-                    torch.cuda.synchronize(x.device)
+                wait_for(x.device)
                 fastest[index] = min(fastest[index], time.perf_counter() - began)
     return [seconds / len(x) for seconds in fastest]

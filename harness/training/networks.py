@@ -11,6 +11,7 @@ from harness.models.resnet import build_backbone, parameter_count
 from harness.records import TrialConfig
 from harness.seeds import torch_generator, torch_seeded
 from harness.spaces import NetworkSettings
+from harness.training.cost import trial_bytes
 
 
 def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, depth: int) -> None:
@@ -21,6 +22,16 @@ def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...],
     parameters = parameter_count(settings, sample_shape, n_classes, depth)
     what = f"training a network of {parameters:,} parameters (depth {depth})"
     check_fits(4 * 4 * parameters, what, "lower depth.max or the network's width")
+
+
+def check_trial_fits(
+    config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, available: int | None = None
+) -> None:
+    """Raises UserError where a trial needs more memory than is available: on its device, or else on this machine."""
+    check_network_fits(config.network, sample_shape, n_classes, config.depth)  # before small ones of it are built
+    what = f"a trial of depth {config.depth} with mini-batches of {config.training.batch_size}"
+    remedy = "lower training.batch_size, depth.max or the network's width, or give trials a larger share of a GPU"
+    check_fits(trial_bytes(config, sample_shape, n_classes), what, remedy, available)
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:

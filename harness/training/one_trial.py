@@ -88,7 +88,7 @@ def run_one(
     if isinstance(trained.network, OneShotNet):
         rows, train_rows, val_rows = on_device(data, device)
         pruned = chosen_network(trained.network, d_opt)
-        more["val_pruned"] = measure(predict(pruned, rows, val_rows), rows.y[val_rows])
+        more["val_pruned"] = measure(predict(pruned, rows, val_rows), rows.labels(val_rows))
         if trained.network.method.is_posterior:
             more["posterior_gap_nats"], more["d_opt_exact"] = posterior_gap(trained.network, rows, train_rows)
     if test:

@@ -23,10 +23,11 @@ from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, Sto
 from harness.seeds import torch_generator
 from harness.training import cost as cost_of
 from harness.training import flat
+from harness.training.compiling import compiled
 from harness.training.cost import PhaseTimer
-from harness.training.devices import AUTOCAST, prepare
+from harness.training.devices import AUTOCAST, memory_for, prepare
 from harness.training.evaluate import measure
-from harness.training.networks import build_network
+from harness.training.networks import build_network, check_trial_fits
 from harness.training.sgd import SGD
 
 OnReport = Callable[[Progress, Callable[[Path], None]], None]
@@ -67,9 +68,12 @@ def run_trial(
     if timer is None:
         timer = PhaseTimer(device, before=_cost_in(checkpoint) if checkpoint else None)
 
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)  # a worker's trials share the device's counter
+    if device.type != "cpu":
+        torch.get_device_module(device).reset_peak_memory_stats(device)  # a worker's trials share the device's counter
 
+    if device.type != "cpu":
+        available = memory_for(device, min(1.0, devices_held))
+        check_trial_fits(config, data.sample_shape, data.n_classes, available)
     with timer.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
     with timer.phase("startup"):
@@ -77,30 +81,32 @@ def run_trial(
         if checkpoint:
             trial.restore(checkpoint)
 
-    def progress(stop_reason: StopReason | None, error: str | None = None) -> Progress:
-        return trial.progress(data, timer, devices_held, stop_reason, error)
-
     stop_reason: StopReason | None = trial.stop_reason()
-    if checkpoint and stop_reason is None:  # whoever was to hear this epoch's report may have died before it did
-        report(progress(None), lambda path: trial.save(path, data, timer))
-    try:
-        while stop_reason is None:
-            trial.epoch += 1
-            with timer.phase("train"):
-                trial.train_epoch(rows, train_rows, val_rows)
-                stop_reason = trial.stop_reason()
-            if trial.epoch % settings.eval_every == 0 or stop_reason:
-                with timer.phase("validate"):
-                    trial.validate(rows, val_rows)
+    with compiled(trial.network.backbone, timer, settings.compile) as compilation:
+
+        def progress(stop_reason: StopReason | None, error: str | None = None) -> Progress:
+            return trial.progress(data, timer, devices_held, stop_reason, error, compilation.failure)
+
+        if checkpoint and stop_reason is None:  # whoever was to hear this epoch's report may have died before it did
+            report(progress(None), lambda path: trial.save(path, data, timer))
+        try:
+            while stop_reason is None:
+                trial.epoch += 1
+                with timer.phase("train"):
+                    trial.train_epoch(rows, train_rows, val_rows)
                     stop_reason = trial.stop_reason()
-            if trial.epoch % settings.report_every == 0 and stop_reason is None:
-                with timer.phase("checkpoint"):
-                    report(progress(None), lambda path: trial.save(path, data, timer))
-        with timer.phase("validate"):
-            trial.keep_best(rows, val_rows)
-        last = progress(stop_reason)
-    except TrialFailed as failure:
-        last = progress("failed", error=str(failure))
+                if trial.epoch % settings.eval_every == 0 or stop_reason:
+                    with timer.phase("validate"):
+                        trial.validate(rows, val_rows)
+                        stop_reason = trial.stop_reason()
+                if trial.epoch % settings.report_every == 0 and stop_reason is None:
+                    with timer.phase("checkpoint"):
+                        report(progress(None), lambda path: trial.save(path, data, timer))
+            with timer.phase("validate"):
+                trial.keep_best(rows, val_rows)
+            last = progress(stop_reason)
+        except TrialFailed as failure:
+            last = progress("failed", error=str(failure))
     report(last, lambda path: trial.save(path, data, timer))
     flat.unflatten(trial.network)
     return Trained(last, trial.network.eval())
@@ -147,8 +153,6 @@ class _Trial:
         best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
         network.backbone.autocast = AUTOCAST[config.training.precision]
         state = flat.flatten(network)
-        if config.training.compile:
-            network.backbone.compile()
         settings = config.training
         optimiser = SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
         momenta = []
@@ -207,7 +211,7 @@ class _Trial:
 
     def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
         """Of the prediction that the network stands for: of a posterior the average over depths, else at one depth."""
-        network, y = self.network, rows.y[val_rows]
+        network, y = self.network, rows.labels(val_rows)
         by_validation = isinstance(network, OneShotNet) and network.method.validation == "chooses"
         if isinstance(network, FixedDepthNet) or (network.method.is_posterior and not by_validation):
             log_probs = _all_finite(predict(network, rows, val_rows), self.epoch)
@@ -256,6 +260,7 @@ class _Trial:
         devices_held: float,
         stop_reason: StopReason | None,
         error: str | None,
+        ran_eagerly: str,
     ) -> Progress:
         cost = self.cost(data, timer, devices_held)
         failed = stop_reason == "failed"
@@ -282,6 +287,7 @@ class _Trial:
             cost=cost,
             point=point,
             error=error,
+            ran_eagerly=ran_eagerly,
         )
 
     def cost(self, data: TrainingData, timer: PhaseTimer, devices_held: float) -> Cost:

@@ -16,8 +16,9 @@ from harness.running import worker
 from harness.running.messages import Facts, Report, RetrainTask, TrainTask, checkpoint_key, received_report
 from harness.training.checkpoints import CheckpointStore
 from tests.running.results import wait_for
-from tests.tiny import config
+from tests.tiny import config, spirals
 
+CPU = torch.device("cpu")
 CONFIG = config(max_epochs=6, report_every=2)
 KEY = checkpoint_key("unit", "t000")
 
@@ -26,7 +27,7 @@ def trained(storage: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Facts, list
     """What the worker said before the first epoch, and of every report."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
-    one = worker._Worker(CONFIG, CheckpointStore(str(storage)), 1.0, torch.device("cpu"), None, (0.0, 0.0))
+    one = worker._Worker(CONFIG, CheckpointStore(str(storage)), 1.0, CPU, None, (0.0, 0.0))
     one.load_data(None)
     one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
     first, *rest = [received_report(result) for result in sent]
@@ -48,6 +49,25 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_absent(
     assert facts.resumed_from.epochs == 0
     assert [report.val for report in reports] == [report.val for report in undisturbed]
     assert torch.load(damaged, weights_only=True)["config_hash"] == CONFIG.hash  # replaced
+
+
+def test_rows_are_prepared_once_for_a_worker_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+
+    def load(settings: Any, seed: int, pool: Any) -> Any:
+        loaded.append(seed)
+        return spirals(config(seed=seed))
+
+    monkeypatch.setattr("harness.data.load_training_data", load)
+    monkeypatch.setattr(worker, "_rows", {})
+    starts = []
+    for seed in (0, 0, 1, 0, 2, 1):
+        one = worker._Worker(config(seed=seed), CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+        one.load_data(None)
+        assert one.data.split_hash == spirals(config(seed=seed)).split_hash
+        starts.append(one.worker_start[1] > 0)
+    assert loaded == [0, 1, 2] and starts == [True, False, True, False, True, False]
+    assert len(worker._rows) == worker.MOST_SEEDS
 
 
 def test_a_trial_is_saved_seldom_and_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def test_phases_sum_to_held_time() -> None:
     assert phases == {
         "startup": 0.0,
         "data": 1.0,
+        "compile": 0.0,
         "train": 8.0,
         "validate": 2.0,
         "checkpoint": 0.0,
@@ -41,6 +42,24 @@ def test_phases_sum_to_held_time() -> None:
         "other": 0.75,
     }
     assert tuple(phases) == PHASES
+
+
+def test_a_phase_inside_another_takes_its_time_out_of_it() -> None:
+    clock = FakeClock()
+    timer = PhaseTimer(CPU, clock=clock)
+    with timer.phase("train"):
+        clock.now += 1.0
+        for _ in range(2):
+            with timer.phase("compile"):
+                clock.now += 3.0
+                with timer.phase("data"):
+                    clock.now += 0.5
+        clock.now += 1.0
+    with timer.phase("validate"):
+        clock.now += 2.0
+    phases = timer.phases(timer.held_seconds)
+    assert (phases["train"], phases["compile"], phases["data"], phases["validate"]) == (2.0, 6.0, 1.0, 2.0)
+    assert sum(phases.values()) == timer.held_seconds == 11.0
 
 
 def test_a_phase_that_raises_is_charged() -> None:
@@ -63,15 +82,6 @@ def test_a_resumed_timer_goes_on_from_what_was_paid() -> None:
     phases = timer.phases(timer.held_seconds)
     assert (phases["train"], phases["startup"], phases["lost"], phases["other"]) == (9.0, 1.0, 0.5, 2.5)
     assert sum(phases.values()) == 13.0
-
-
-def test_time_before_the_timer_is_held_time_too() -> None:
-    clock = FakeClock()
-    timer = PhaseTimer(CPU, clock=clock)
-    timer.charge("startup", 1.5)
-    clock.now += 1.0
-    assert timer.held_seconds == 2.5
-    assert timer.phases(2.5) == {**dict.fromkeys(PHASES, 0.0), "startup": 1.5, "other": 1.0}
 
 
 def test_a_trials_phases_sum_to_its_held_time() -> None:

@@ -16,7 +16,8 @@ from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
 from harness.models.resnet import StackedBatchNorm
-from harness.training.devices import prepare, start
+from harness.training import devices
+from harness.training.devices import check_usable, prepare, start
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 
@@ -155,6 +156,29 @@ def test_switches_that_are_off_leave_no_trace_in_a_hash() -> None:
     assert "tf32" not in plain.model_dump_json() and "deterministic" not in plain.model_dump_json()
     assert len({config(tf32=a, deterministic=b).hash for a in (False, True) for b in (False, True)}) == 4
     assert config(tf32=False).hash == plain.hash
+
+
+@pytest.mark.parametrize(
+    ("cuda", "visible", "driver", "words"),
+    [
+        (None, None, None, "is built without CUDA; install a CUDA build"),
+        ("12.8", "", "570.1", "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs; unset it"),
+        ("12.8", None, None, "nvidia-smi finds no driver; install the NVIDIA driver"),
+        ("12.8", None, "450.2", "driver 450.2 does not serve torch's CUDA 12.8; install a newer driver"),
+    ],
+)
+def test_why_there_is_no_gpu(
+    cuda: str | None, visible: str | None, driver: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    monkeypatch.setattr(devices, "driver_version", lambda: driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(UserError, match="no GPU can be used on") as caught:
+        check_usable()
+    assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_gpu_is_brought_up_before_a_trials_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
