@@ -276,7 +276,7 @@ class TrainingSettings(Settings):
     precision: Precision = "float32"
     """Of the layers in training; bfloat16 and float16 are for CUDA. Probabilities and objectives stay in float32."""
     compile: bool = False
-    """Whether networks go through torch.compile, which needs a C++ compiler; the time it takes is a phase of its own."""
+    """Whether networks go through torch.compile, which needs a C++ compiler; its time is a phase of its own."""
     tf32: bool = False
     """On CUDA: whether matrix products of float32 numbers may be rounded to 19 bits; faster."""
     deterministic: bool = False
