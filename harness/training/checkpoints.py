@@ -52,7 +52,7 @@ class CheckpointStore:
         if not self._remote:
             Path(self.root, key).unlink()
             return
-        with self._explained():
+        with self._explained("written", key):
             filesystem, base = _connected(self.root)
             filesystem.delete_file(f"{base}/{key}")
 
