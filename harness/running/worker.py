@@ -4,12 +4,10 @@ torch is imported inside the functions, so that its import is measured as the `s
 """
 
 import contextlib
-import functools
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 2.0  # between checkpoints, at least; results do not depend on it
 SAVING_SHARE = 0.01  # of the time between checkpoints that they may take
 SILENT_SECONDS = 60.0  # without an answer of the storage, after which it is told
-
-QUICK_SECONDS = 0.5  # between two reports: a trial that reports as often trains on while one is on its way
 AT_RISK = (
     "the run goes on; at risk is what trials train after their last checkpoint that arrived: it is trained again if "
     "their worker dies, and if their network is chosen"
@@ -187,7 +183,7 @@ class _Worker:
 
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
-        saves, reports = _Saves(self.checkpoints, key, must_keep), _Reports()
+        saves = _Saves(self.checkpoints, key, must_keep)
         with contextlib.ExitStack() as held, contextlib.suppress(_Reached):
             resume_from, warning = None, ""
             try:
@@ -196,7 +192,7 @@ class _Worker:
                     resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
             except UserError as error:
                 warning = f"{error}; trials start anew"
-            self._run_from(resume_from, warning, config, data, saves, reports, last_epoch)
+            self._run_from(resume_from, warning, config, data, saves, last_epoch)
 
     def _run_from(
         self,
@@ -205,7 +201,6 @@ class _Worker:
         config: TrialConfig,
         data: "TrainingData",
         saves: "_Saves",
-        reports: "_Reports",
         last_epoch: int | None,
     ) -> None:
         from harness.training.cost import PhaseTimer
@@ -236,16 +231,15 @@ class _Worker:
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
-            reports.settle()  # first: one that was told to stop leaves no later checkpoint
             if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 saves.save(save, ended)
             told = {saves.take_warning(), _not_compiled(config, progress)} - known - {""}
             known.update(told)
-            reports.send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))), ended)
+            tune.report(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))).to_tune())
             if reached:
                 raise _Reached
 
-        reports.send(Report(facts=facts), ended=False)
+        tune.report(Report(facts=facts).to_tune())
         run_trial(
             config,
             data,
@@ -299,37 +293,6 @@ def _not_compiled(config: TrialConfig, progress: Progress) -> str:
 
 class _Reached(Exception):
     """A trial has come to the epoch that was asked for."""
-
-
-class _Reports:
-    """Reports of a trial to Tune, which answers each with go on or stop.
-
-    Waiting for the answer takes some milliseconds. A trial that reports every few of them would wait for a tenth of its
-    time, so it trains on, up to its next report: one that is told to stop has then trained for so long in vain. The
-    rule is the same for all methods.
-    """
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-        self._under_way: Future[None] | None = None
-
-    def send(self, report: Report, ended: bool) -> None:
-        self.settle()
-        since, self._last = time.monotonic() - self._last, time.monotonic()
-        self._under_way = _reporting().submit(tune.report, report.to_tune())
-        if ended or since > QUICK_SECONDS:
-            self.settle()
-
-    def settle(self) -> None:
-        """Waits for the answer. Tune's stop is a SystemExit."""
-        under_way, self._under_way = self._under_way, None
-        if under_way:
-            under_way.result()
-
-
-@functools.cache
-def _reporting() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="report")
 
 
 class _Saves:

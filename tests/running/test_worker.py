@@ -1,7 +1,6 @@
 """A trial on a worker, without Ray: what it does with the checkpoint that it finds."""
 
 import io
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -206,26 +205,6 @@ def test_a_checkpoint_that_can_be_read_is_gone_on_from(tmp_path: Path, monkeypat
     trained(tmp_path, monkeypatch)
     facts, _ = trained(tmp_path, monkeypatch)
     assert (facts.warning, facts.resumed_from.epochs) == ("", 6)
-
-
-def test_a_trial_that_reports_often_trains_on_while_a_report_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, answered = threading.Event(), []
-
-    def report(sent: dict[str, Any]) -> None:
-        answered.append(answer.wait(10))
-
-    monkeypatch.setattr("harness.running.worker.tune.report", report)
-    reports = worker._Reports()
-    reports.send(Report(), ended=False)
-    assert answered == []
-    answer.set()
-    reports.settle()
-    assert answered == [True]
-    reports.send(Report(), ended=True)
-    assert answered == [True, True], "the last one is waited for"
-    monkeypatch.setattr(worker, "QUICK_SECONDS", -1.0)
-    reports.send(Report(), ended=False)
-    assert answered == [True] * 3, "so is one that comes after a long time"
 
 
 def test_a_trial_that_is_told_to_stop_leaves_no_later_checkpoint(
