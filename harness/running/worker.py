@@ -7,8 +7,9 @@ import contextlib
 import functools
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,15 @@ AT_RISK = (
 )
 
 _worker_is_fresh = True
+_training = threading.Lock()  # held while a trial trains, not while it waits for the answer to a report
+_save: Callable[[], None] | None = None  # saves the trial as it is; None: there is nothing to save
+
+
+def save_now(trainable: Any) -> None:
+    """Run on a worker by a driver that is told to stop: what its trial has reached is kept, once it waits."""
+    with _training:
+        if _save:
+            _save()
 
 
 def run_task(
@@ -171,7 +181,8 @@ class _Worker:
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
         saves, reports = _Saves(self.checkpoints, key, must_keep), _Reports()
-        with contextlib.ExitStack() as held, contextlib.suppress(_Reached):
+        with _training, contextlib.ExitStack() as held, contextlib.suppress(_Reached):
+            held.callback(_nothing_to_save)
             resume_from, warning = None, ""
             try:
                 resume_from = held.enter_context(self.checkpoints.fetched(key))
@@ -217,8 +228,10 @@ class _Worker:
         )
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
+            global _save
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
+            _save = None if ended else lambda: saves.keep(save)
             reports.settle()  # first: one that was told to stop leaves no later checkpoint
             if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 saves.save(save, ended)
@@ -298,7 +311,23 @@ class _Reports:
         """Waits for the answer. Tune's stop is a SystemExit."""
         under_way, self._under_way = self._under_way, None
         if under_way:
-            under_way.result()
+            with _at_rest():
+                under_way.result()
+
+
+@contextlib.contextmanager
+def _at_rest() -> Iterator[None]:
+    """The trial does nothing: it may be saved."""
+    _training.release()
+    try:
+        yield
+    finally:
+        _training.acquire()
+
+
+def _nothing_to_save() -> None:
+    global _save
+    _save = None
 
 
 @functools.cache
@@ -337,6 +366,11 @@ class _Saves:
             self._end()
         self._last = time.monotonic()
         self._took = self._last - began
+
+    def keep(self, write: Callable[[Path], None]) -> None:
+        """The run ends here: the one that continues begins with this."""
+        self._checkpoints.save(self._key, write)
+        self._checkpoints.settle()
 
     def _end(self) -> None:
         """The final evaluation needs the last one: if this trial is chosen, it is trained again from the one before."""
