@@ -237,7 +237,8 @@ class RaisesInPlan(Good):
 def test_a_broken_rule_is_found_and_one_cause_breaks_one_rule(
     method: SearchMethod, rule: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.running.search.PLAN_LIMIT_SECONDS", 0.1)
+    if isinstance(method, HangsInPlan):  # the others may be slow on a busy machine
+        monkeypatch.setattr("harness.running.search.PLAN_LIMIT_SECONDS", 0.1)
     found = broken(method)
     assert said in found[rule]
     others = {"select says what is wrong when no trial is left"} if isinstance(method, SelectsNotANumber) else set()
