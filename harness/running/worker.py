@@ -317,7 +317,7 @@ class _Reports:
 
 @contextlib.contextmanager
 def _at_rest() -> Iterator[None]:
-    """The trial does nothing: it may be saved."""
+    """The trial, which has `_training`, does nothing: it may be saved."""
     _training.release()
     try:
         yield

@@ -15,6 +15,7 @@ from harness.records import Progress
 from harness.running import worker
 from harness.running.messages import Facts, Report, RetrainTask, TrainTask, checkpoint_key, received_report
 from harness.training.checkpoints import CheckpointStore
+from harness.training.train import cost_in_checkpoint
 from tests.running.results import wait_for
 from tests.tiny import config
 
@@ -195,17 +196,41 @@ def test_a_trial_that_reports_often_trains_on_while_a_report_is_on_its_way(monke
         answered.append(answer.wait(10))
 
     monkeypatch.setattr("harness.running.worker.tune.report", report)
-    reports = worker._Reports()
-    reports.send(Report(), ended=False)
-    assert answered == []
-    answer.set()
-    reports.settle()
-    assert answered == [True]
-    reports.send(Report(), ended=True)
-    assert answered == [True, True], "the last one is waited for"
-    monkeypatch.setattr(worker, "QUICK_SECONDS", -1.0)
-    reports.send(Report(), ended=False)
-    assert answered == [True] * 3, "so is one that comes after a long time"
+    with worker._training:
+        reports = worker._Reports()
+        reports.send(Report(), ended=False)
+        assert answered == []
+        answer.set()
+        reports.settle()
+        assert answered == [True]
+        reports.send(Report(), ended=True)
+        assert answered == [True, True], "the last one is waited for"
+        monkeypatch.setattr(worker, "QUICK_SECONDS", -1.0)
+        reports.send(Report(), ended=False)
+        assert answered == [True] * 3, "so is one that comes after a long time"
+
+
+def test_a_run_that_is_told_to_stop_keeps_what_a_trial_has_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved by another thread, as soon as the trial waits for an answer; that is at its next report at the latest."""
+    sent: list[Report] = []
+
+    def report(result: dict[str, Any]) -> None:
+        sent.append(received_report(result))
+        if len(sent) == 3:
+            worker.save_now(None)
+            raise SystemExit(0)  # as Tune ends a trial
+
+    monkeypatch.setattr("harness.running.worker.tune.report", report)
+    one = worker._Worker(CONFIG, CheckpointStore(str(tmp_path)), 1.0, torch.device("cpu"), None, (0.0, 0.0))
+    one.load_data(None)
+    with pytest.raises(SystemExit):
+        one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    told = sent[-1].progress
+    kept = cost_in_checkpoint(tmp_path / checkpoint_key("unit", "t000"), CONFIG, torch.device("cpu"))
+    assert told and told.epoch <= kept.epochs <= told.epoch + CONFIG.training.report_every
+    assert worker._save is None and not worker._training.locked()
 
 
 def test_a_trial_that_is_told_to_stop_leaves_no_later_checkpoint(
