@@ -77,7 +77,7 @@ class Results:
     looks: Looks = field(default_factory=Looks)  # at how many seeds verdicts are looked at
     failures: Mapping[str, str] = field(default_factory=dict)  # of the run that gave these results: unit → why
     unfinished: tuple[str, ...] = ()  # units that it left without a result: cost limit, or interrupted
-    interrupted: bool = False
+    interrupted: int = 0  # by which signal it was told to stop; 0: it was not
     tracked: bool = False  # whether it wrote its units to MLflow
     warnings: tuple[str, ...] = ()  # of it: MLflow could not be written, for example
 

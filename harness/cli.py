@@ -18,6 +18,7 @@ from harness.cluster.checks import Check
 from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT, is_method
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
+from harness.running.stopping import STOPPED, ends_at_once
 from harness.spaces import SearchSpace, load_space
 from harness.terminal.console import SafeConsole, safe
 from harness.text.files import checked_path
@@ -38,20 +39,23 @@ def main(args: list[str] | None = None) -> None:
 def _main(args: list[str]) -> NoReturn:
     debug = "--debug" in args  # wherever it stands
     args = [arg for arg in args if arg != "--debug"]
-    try:
-        code = commands.main(args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug, "args": args})
-    except click.ClickException as error:
-        _fail(error.format_message())
-    except (UserError, MachineError) as error:
-        if debug:
-            raise
-        _fail(str(error), code=1 if isinstance(error, MachineError) else 2)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
-        sys.exit(130)
-    except BrokenPipeError:  # `harness list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    with ends_at_once() as stop:
+        try:
+            code = commands.main(
+                args=args, prog_name="harness", standalone_mode=False, obj={"debug": debug, "args": args}
+            )
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except (UserError, MachineError) as error:
+            if debug:
+                raise
+            _fail(str(error), code=1 if isinstance(error, MachineError) else 2)
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("stopped", err=True)
+            sys.exit(stop.exit_code)
+        except BrokenPipeError:  # `harness list | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -299,10 +303,10 @@ def _warn(warning: str) -> None:
     _say(f"warning: {warning}", err=True)
 
 
-def _stop_if(interrupted: bool) -> None:
-    if interrupted:
-        _say("stopped; finished trials and checkpoints are kept, re-run to resume", err=True)
-        sys.exit(130)
+def _stop_if(signum: int) -> None:
+    if signum:
+        _say(STOPPED, err=True)
+        sys.exit(128 + signum)
 
 
 def _fail_if(failures: Mapping[str, str]) -> None:
@@ -526,8 +530,10 @@ def check(method: str, space_name: str) -> None:
 
     checks = check_method(*load_method(method), space)
     table = Table("", "rule", "seen", box=None, pad_edge=False)
+    marks = {True: ("ok", ""), False: ("NO", "bold red"), None: ("–", "dim")}
     for each in checks:
-        table.add_row("ok" if each.ok else "NO", each.name, each.detail, style="" if each.ok else "bold red")
+        mark, style = marks[each.ok]
+        table.add_row(mark, each.name, each.detail, style=style)
     console.print(table)
     if not all(each.ok for each in checks):
         sys.exit(1)

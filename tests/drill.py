@@ -4,8 +4,10 @@
     python -m tests.drill --only 37      one of them again
     python -m tests.drill 20 --replay    runs whose searches over depths are replayed
     python -m tests.drill 100 --jobs 2   two at a time; each trains on one core
+    python -m tests.drill 30 --stops     runs that are told to stop, by Ctrl-C, SIGTERM and SIGHUP in turn
 
-A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes.
+A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes. A stop comes at a
+moment of the clock, anywhere between the program's first and last second.
 """
 
 import argparse
@@ -26,10 +28,11 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from harness import keys
+from harness import api, keys
 from harness.errors import UserError
 from harness.methods import RECORDER
-from harness.running.ledger import Chosen, Ended, Started, Suggested
+from harness.running.ledger import Chosen, Ended, Interrupted, Reported, Started, Suggested
+from harness.running.stopping import SIGNALS
 from harness.running.store import UnitFolder
 from tests.running.results import SMALL, processes_of, read
 
@@ -37,6 +40,7 @@ ROOT = Path(__file__).parent.parent
 METHODS = ("ldn", "asha", "optuna_tpe")
 SETTINGS = (*SMALL, "depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
 SILENCE_SECONDS = 180.0  # without a new event: it hangs
+FIRST_WORD_SECONDS = 2.0  # after a signal; where nothing else keeps the machine busy
 OUTSIDE = ("driver", "worker", "raylet", "gcs_server", "ctrl-c", "worker in final", "driver in final")
 INSIDE = ("rename", "mlflow", "full disk")
 BETWEEN = ("torn ledger", "garbage checkpoint", "empty checkpoint")
@@ -71,6 +75,26 @@ class Outcome:
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return ", ".join(self.faults)
+
+
+@dataclass
+class Stopping(Outcome):
+    """What became of a run that was told to stop."""
+
+    code: int = 0  # 0: it had ended before
+    came_after: float = 0.0  # seconds since the start of the command
+    said_after: float = 0.0  # since the signal
+    ended_after: float = 0.0
+    finals: int = 0  # times that a final evaluation was started, in all units
+
+    def __str__(self) -> str:
+        return (
+            f"{self.faults[0]} at {self.came_after:.1f} s, a word after {self.said_after:.2f} s, the end after "
+            f"{self.ended_after:.1f} s with {self.code}, {self.finals} finals started"
+        )
+
 
 class Drill:
     """One search, disturbed and given again."""
@@ -101,13 +125,31 @@ class Drill:
             },
             start_new_session=True,
             stdout=subprocess.DEVNULL,
-            stderr=(self.out.parent / f"{self.out.name}.stderr").open("a"),
+            stderr=self.stderr.open("a"),
             text=True,
         )
+        self.started_at = time.monotonic()
 
     @property
     def uri(self) -> str:
         return f"sqlite:///{self.out}.db"
+
+    @property
+    def stderr(self) -> Path:
+        return self.out.parent / f"{self.out.name}.stderr"
+
+    def finish(self) -> None:
+        """The same command until it is complete: a fault may leave units that the next run tries again."""
+        for _ in range(4):
+            if self.is_down:
+                self.start()
+            self.wait(lambda: False)
+            if self.driver and self.driver.returncode == 0:
+                break
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.started_at
 
     @property
     def is_down(self) -> bool:
@@ -145,6 +187,49 @@ class Drill:
         said = [path.read_bytes() for path in self.ledgers() if path.exists()]
         start, end = b'"event":"start","trial":"final"', b'"event":"end","trial":"final"'
         return any(text.rfind(start) > text.rfind(end) for text in said)
+
+    @property
+    def takes_signals(self) -> bool:
+        """Whether the driver has come so far that it answers SIGTERM itself; Python's own start does not."""
+        assert self.driver
+        status = Path(f"/proc/{self.driver.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+    def stop(self, how: signal.Signals, outcome: Stopping) -> None:
+        """Sends a signal to all of the driver's process group, as a terminal or `timeout` does."""
+        if self.is_down:
+            return
+        assert self.driver
+        told, before = time.monotonic(), self.stderr.stat().st_size
+        os.killpg(self.driver.pid, how)
+        while self.stderr.stat().st_size == before and not self.is_down:
+            time.sleep(0.002)
+        said = time.monotonic()
+        self.wait(lambda: self.is_down)
+        outcome.code = self.driver.returncode
+        if outcome.code == 0:
+            return
+        outcome.came_after, outcome.ended_after = told - self.started_at, time.monotonic() - told
+        outcome.said_after = said - told
+        first_word = self.stderr.read_text()[before:]
+        if outcome.code != 128 + how:
+            outcome.wrong.append(f"exit code {outcome.code}, wanted {128 + how}")
+        if not first_word.lstrip().startswith("stop"):
+            outcome.wrong.append(f"it said {first_word[:200]!r}")
+
+    def tells_of_a_death(self) -> Iterator[str]:
+        """What a run that was only told to stop must not say afterwards."""
+        for note in api.load_results("quickstart", self.out).comparison.notes:
+            if "killed" in note or "died" in note or "told to stop" in note:
+                yield note
+        for method in self.methods:
+            if any(isinstance(event, Interrupted) and not event.asked for event in self.folder(method).events()):
+                yield f"{method}: a trial was left by a driver that did not say so"
+
+    def final_starts(self) -> int:
+        events = (event for method in self.methods for event in self.folder(method).events())
+        return sum(isinstance(event, Started) and event.trial == "final" for event in events)
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -228,6 +313,10 @@ class Drill:
             suggested = [event.trial for event in events if isinstance(event, Suggested)]
             if len(suggested) != len(set(suggested)) or sum(isinstance(event, Chosen) for event in events) != 1:
                 yield f"{method}: a trial was suggested twice, or not exactly one choice made"
+            opened = [event for event in events if isinstance(event, Reported) and event.report.final]
+            ends = [event.status for event in events if isinstance(event, Ended) and event.trial == "final"]
+            if (len(opened), ends.count("finished")) != (1, 1):
+                yield f"{method}: {len(opened)} final evaluations were reported, and ended {', '.join(ends)}"
             ended: set[str] = set()
             for event in events:
                 if isinstance(event, Ended) and event.status != "failed":
@@ -239,8 +328,8 @@ class Drill:
         wanted = {keys.KIND_SEARCH: len(self.methods), keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
         if (tree := self.tree()) != wanted:
             yield f"MLflow has {tree}, wanted {wanted}"
-        if "Traceback" in (self.out.parent / f"{self.out.name}.stderr").read_text():
-            yield "a traceback was printed"
+        if "Traceback" in (said := self.stderr.read_text()) or "*** SIG" in said:
+            yield "a stack trace was printed"
 
     def tree(self) -> dict[str, int]:
         client = MlflowClient(self.uri)
@@ -284,15 +373,38 @@ def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Out
         for fault in faults:
             outcome.faults.append(fault.kind)
             drill.disturb(fault, reference.lines())
-        for _ in range(4):  # a fault may leave units that the next run tries again
-            if drill.is_down:
-                drill.start()
-            drill.wait(lambda: False)
-            if drill.driver and drill.driver.returncode == 0:
-                break
+        drill.finish()
         outcome.wrong += drill.judge(reference)
     if not outcome.wrong:
         shutil.rmtree(drill.out)
+    return outcome
+
+
+def stopped(number: int, how: signal.Signals, due: Callable[[Drill], bool], folder: Path, reference: Drill) -> Stopping:
+    """A run that is told to stop when it is due, and given again."""
+    outcome = Stopping(number, [how.name])
+    with drilling(folder, outcome, reference.replay) as drill:
+        Path(drill.uri.removeprefix("sqlite:///")).unlink(missing_ok=True)  # of one that came too late
+        drill.start()
+        drill.wait(lambda: drill.takes_signals and due(drill))
+        drill.stop(how, outcome)
+        drill.finish()
+        outcome.finals = drill.final_starts()
+        outcome.wrong += [*drill.judge(reference), *drill.tells_of_a_death()]
+    if not outcome.wrong:
+        shutil.rmtree(drill.out)
+    return outcome
+
+
+def stop(number: int, folder: Path, reference: Drill) -> Stopping:
+    """By one of the signals, at a moment that is drawn from the length of the undisturbed run."""
+    rng, how = random.Random(f"stop {number}"), SIGNALS[number % len(SIGNALS)]
+    outcome = Stopping(number)
+    while not outcome.code and not outcome.wrong:  # it may come too late
+        moment = rng.random() * reference.outcome.seconds
+        outcome = stopped(number, how, lambda drill, due=moment: drill.age >= due, folder, reference)  # type: ignore[misc]
+    if outcome.said_after > FIRST_WORD_SECONDS:
+        outcome.wrong.append(f"its first word took {outcome.said_after:.1f} s")
     return outcome
 
 
@@ -313,20 +425,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("drills", type=int, nargs="?", default=10)
     parser.add_argument("--only", type=int, help="the number of one drill")
+    parser.add_argument("--first", type=int, default=1, help="the number of the first one")
     parser.add_argument("--keep", type=Path, help="where to work; the default is a temporary folder")
     parser.add_argument("--replay", action="store_true", help="of runs whose searches over depths are replayed")
     parser.add_argument("--jobs", type=int, default=1, help="drills at a time")
+    parser.add_argument("--stops", action="store_true", help="of runs that are told to stop")
     asked = parser.parse_args()
-    numbers = [asked.only] if asked.only else range(1, asked.drills + 1)
+    numbers = [asked.only] if asked.only else range(asked.first, asked.first + asked.drills)
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
     reference = undisturbed(folder, asked.replay)
     outcomes: list[Outcome] = []
+
+    def drill(number: int) -> Outcome:
+        return stop(number, folder, reference) if asked.stops else run(number, faults_of(number), folder, reference)
+
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for outcome in pool.map(lambda number: run(number, faults_of(number), folder, reference), numbers):
+        for outcome in pool.map(drill, numbers):
             outcomes.append(outcome)
             verdict = "; ".join(outcome.wrong) or "equal"
-            told = f"{outcome.seconds:5.0f} s  {outcome.starts} starts  {', '.join(outcome.faults)}"
+            told = f"{outcome.seconds:5.0f} s  {outcome.starts} starts  {outcome}"
             print(f"{outcome.number:>4}  {told}: {verdict}", flush=True)
     print("\n" + table(outcomes))
     if any(outcome.wrong for outcome in outcomes):

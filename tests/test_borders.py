@@ -72,7 +72,7 @@ def test_a_folder_shows_a_role() -> None:
     assert sorted(path.parent.name for path in ROOT.glob("*/__init__.py")) == sorted(MAY_IMPORT)
     assert len(list(ROOT.glob("*.py"))) <= 12
     one_thing_each = {"methods"}  # a file per method, as many as there are
-    assert all(len(list((ROOT / package).glob("*.py"))) <= 17 for package in MAY_IMPORT.keys() - one_thing_each)
+    assert all(len(list((ROOT / package).glob("*.py"))) <= 18 for package in MAY_IMPORT.keys() - one_thing_each)
 
 
 def test_tests_mirror_the_packages() -> None:

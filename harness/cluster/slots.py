@@ -106,7 +106,9 @@ class ClusterSlots:
         """Whether a machine that holds a trial is up, busy or not."""
         return trial_slots(_machines(), None, *self._asked).now > 0
 
-    def await_first(self, seconds: float, tell: Callable[[str], None]) -> None:
+    def await_first(
+        self, seconds: float, tell: Callable[[str], None], given_up: Callable[[], object] = lambda: False
+    ) -> None:
         """Until a trial fits on a machine that is up or announced; raises UserError where none came, or none can.
 
         With an autoscaler's file it is known at once whether one can. Without one (KubeRay, Slurm, machines started by
@@ -123,9 +125,9 @@ class ClusterSlots:
             f"waiting for a machine with {_words(*self._asked)} for a trial, up to {seconds:g} s (--wait); the largest "
             f"that is up has {_largest(machines)}"
         )
-        self._wait(seconds)
+        self._wait(seconds, given_up)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, given_up: Callable[[], object]) -> None:
         from ray.util import placement_group, remove_placement_group
 
         gpus, cpus = self._asked
@@ -133,6 +135,8 @@ class ClusterSlots:
         deadline = time.monotonic() + seconds
         try:
             while not (fits := check_resources(_machines(), self._autoscaler, *self._asked)).ok:
+                if given_up():
+                    return
                 if time.monotonic() >= deadline:
                     raise UserError(f"no machine came in {seconds:g} s (--wait): {fits.detail}; {fits.remedy}")
                 time.sleep(LOOK_SECONDS)

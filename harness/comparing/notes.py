@@ -15,6 +15,7 @@ from harness.text.shown import counted
 
 FEW_ROWS = 20  # of a class
 DIVERGED = 10  # times the log-likelihood of guessing
+_NOTHING = 1e-6  # seconds: what is left of a sum by rounding
 INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
@@ -163,8 +164,19 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if eager:
         yield f"{method}: {eager} of {counted(len(trials), 'trial')} ran without torch.compile, which gave up on them."
     lost = sum(trial.cost.phases.get("lost", 0.0) * trial.cost.devices for trial in trials)
-    if lost > 0:
-        yield f"{method}: {lost:.3g} device-seconds were lost to workers that died; they are counted."
+    told_to_stop = sum(
+        attempt.lost_seconds * trial.cost.devices
+        for trial in trials
+        for attempt in trial.attempts
+        if attempt.ended == "interrupted" and not attempt.tail_unknown
+    )
+    if told_to_stop > _NOTHING:
+        yield (
+            f"{method}: the run was told to stop and could not wait for a report, so {told_to_stop:.3g} device-seconds "
+            "were spent again; they are counted."
+        )
+    if lost - told_to_stop > _NOTHING:
+        yield f"{method}: {lost - told_to_stop:.3g} device-seconds were lost to workers that died; they are counted."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
         yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
     if any(trial.environment.code.endswith("+dirty") for trial in trials):

@@ -37,7 +37,7 @@ class SearchPlan:
 
     param_space: `{"depth": …}`, a `tune.grid_search` or one depth; empty where `search_alg` proposes it.
     search_alg: a Ray searcher or generator, seeded. Required: Tune's default samples without a seed.
-    scheduler: stops trials early, or None. Every report carries METRIC and TIME.
+    scheduler: stops trials early, or None; one that pauses trials is refused. Every report carries METRIC and TIME.
     num_samples: as Tune means it: suggestions of a searcher, or repeats of the grid.
     """
 

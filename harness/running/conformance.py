@@ -25,7 +25,7 @@ from harness.running.runner import RunOptions, make_unit
 from harness.running.search import plan_of
 from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
-from harness.training.network_rules import NotKept, network_rules
+from harness.training.network_rules import MethodRule, NotKept, network_rules
 from harness.training.network_rules import require as _require
 
 SEED = 3
@@ -40,40 +40,54 @@ class RuleCheck:
     """One rule, whether the method keeps it, and what was seen."""
 
     name: str
-    ok: bool
+    ok: bool | None  # None: not tried, since a rule that it builds on is broken
     detail: str
 
 
 def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[RuleCheck]:
-    """Every rule in turn. A rule that cannot be tried because the method raises is a rule that it does not keep."""
+    """Every rule in turn. One cause breaks one rule: those that build on it are not tried."""
     space = _with_few_reports(space)
-    rules: list[tuple[str, Callable[[], str]]] = [
-        ("plan is quick and starts no Ray", lambda: _plan_is_quick(name, method, space)),
-        ("it pickles", lambda: _pickles(name, method, space)),
-        ("every configuration lies in the space", lambda: _inside_the_space(name, method, space)),
-        ("no more trials than planned", lambda: _no_more_than_planned(name, method, space)),
-        ("same seed, same configurations", lambda: _same_configurations(name, method, space)),
-        ("a stopped search continues as if nothing had happened", lambda: _continues(name, method, space)),
-        ("select returns one of the given trials", lambda: _selects_one(name, method, space)),
-        ("select ignores failed and non-finite trials", lambda: _ignores_unusable(name, method, space)),
-        ("select says what is wrong when no trial is left", lambda: _says_none_is_left(name, method, space)),
+
+    def rule(
+        says: str, test: Callable[[str, SearchMethod, SearchSpace], str], builds_on: MethodRule | None = None
+    ) -> MethodRule:
+        return MethodRule(says, lambda: test(name, method, space), builds_on.name if builds_on else "")
+
+    plans = rule("plan is quick and starts no Ray", _plan_is_quick)
+    selects = rule("select returns one of the given trials", _selects_one, plans)
+    inside = rule("every configuration lies in the space", _inside_the_space, selects)
+    planned = rule("no more trials than planned", _no_more_than_planned, inside)
+    same = rule("same seed, same configurations", _same_configurations, planned)
+    rules = [
+        plans,
+        rule("it pickles", _pickles, plans),
+        selects,
+        rule("select ignores failed and non-finite trials", _ignores_unusable, selects),
+        rule("select says what is wrong when no trial is left", _says_none_is_left, selects),
+        *(inside, planned, same),
+        rule("a stopped search continues as if nothing had happened", _continues, same),
     ]
     if not method.seeded:
-        rules.append(("any seed, same configurations", lambda: _any_seed(name, method, space)))
+        rules.append(rule("any seed, same configurations", _any_seed, same))
     if isinstance(method, OneShotMethod):
         rules += network_rules(name, method, space)
         if name not in known_methods():
-            rules.append(("its code reaches a worker", lambda: _reaches_a_worker(name, method)))
-    return [_try(rule, test) for rule, test in rules]
+            rules.append(rule("its code reaches a worker", _reaches_a_worker))
+    checks: dict[str, RuleCheck] = {}
+    for each in rules:
+        below = checks.get(each.builds_on)
+        tried = below is None or below.ok
+        checks[each.name] = _try(each) if tried else RuleCheck(each.name, None, "not tried")
+    return list(checks.values())
 
 
-def _try(rule: str, test: Callable[[], str]) -> RuleCheck:
+def _try(rule: MethodRule) -> RuleCheck:
     try:
-        return RuleCheck(rule, True, test())
+        return RuleCheck(rule.name, True, rule.test())
     except (NotKept, UserError) as error:
-        return RuleCheck(rule, False, str(error))
+        return RuleCheck(rule.name, False, str(error))
     except (Exception, SystemExit) as error:
-        return RuleCheck(rule, False, f"the method raised {type(error).__name__}: {error}")
+        return RuleCheck(rule.name, False, f"the method raised {type(error).__name__}: {error}")
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------
@@ -100,7 +114,7 @@ def _pickles(name: str, method: SearchMethod, space: SearchSpace) -> str:
     return "equal after a round trip"
 
 
-def _reaches_a_worker(name: str, method: SearchMethod) -> str:
+def _reaches_a_worker(name: str, method: SearchMethod, space: SearchSpace) -> str:
     """In a new process that stands elsewhere, as a worker does: it has the packages, but not the user's files."""
     module, function = unpacked_method.__module__, unpacked_method.__name__
     program = f"import sys; from {module} import {function} as unpack; unpack(sys.argv[1], sys.stdin.buffer.read())"

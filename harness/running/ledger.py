@@ -81,10 +81,11 @@ class Died(_Event):
 
 
 class Interrupted(_Event):
-    """Its driver had died or was stopped: found by the run that continues."""
+    """Its driver was told to stop, and says so itself; or had died: found by the run that continues."""
 
     event: Literal["interrupted"] = "interrupted"
     trial: str
+    asked: bool = False  # the driver was told to stop
 
 
 class Ended(_Event):
@@ -123,6 +124,8 @@ class AttemptLog:
     ended_at: float | None = None
     last_seen: float = 0.0
     ended: str = "interrupted"
+    asked: bool = False  # its driver was told to stop
+    epoch: int = 0  # that it has reported
     host: str = ""
     worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
     resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died before reporting
@@ -170,10 +173,15 @@ class TrialLog:
                 self.attempts.append(AttemptLog(started_at=event.time, last_seen=event.time))
             case Reported():
                 self._hear(event)
-            case Died() | Interrupted():
+            case Died():
                 if attempt and attempt.ended_at is None:
-                    attempt.ended = event.event
-                    attempt.ended_at = event.time if isinstance(event, Died) else attempt.last_seen
+                    attempt.ended, attempt.ended_at = event.event, event.time
+            case Interrupted():
+                if attempt and attempt.ended_at is None:
+                    # Of a worker that has not said a word, nobody knows how long it took to start.
+                    seen = event.asked and attempt.resumed_from is not None
+                    attempt.ended, attempt.asked = event.event, event.asked
+                    attempt.ended_at = event.time if seen else attempt.last_seen
             case Ended():
                 self.status, self.ended_at, self.error = event.status, event.time, event.error
                 if attempt and attempt.ended_at is None:
@@ -188,12 +196,19 @@ class TrialLog:
             self.facts = report.facts
             attempt.host, attempt.worker_start = report.facts.host, report.facts.worker_start
             attempt.resumed_from = self.work = report.facts.resumed_from
+            attempt.epoch = report.facts.resumed_from.epochs
         if report.progress:
+            attempt.epoch = report.progress.epoch
             self.progress, self.kept = report.progress, report.kept
             self.work = report.progress.cost
             if report.progress.point:
                 self.curve[report.progress.point.epoch] = report.progress.point
         self.final = report.final or self.final
+
+    @property
+    def is_running(self) -> bool:
+        """On a worker."""
+        return self.is_open and bool(self.attempts) and self.attempts[-1].ended_at is None
 
     @property
     def is_open(self) -> bool:
@@ -238,7 +253,7 @@ class TrialLog:
         records = []
         last = len(self.attempts) - 1
         for number, (attempt, held, kept) in enumerate(self._held_and_kept()):
-            came_to_nothing = number < last or attempt.resumed_from is None
+            came_to_nothing = (number < last or attempt.resumed_from is None) and not self._was_taken_up(number)
             records.append(
                 Attempt(
                     host=attempt.host,
@@ -247,10 +262,16 @@ class TrialLog:
                     lost_seconds=held - kept if came_to_nothing else 0.0,
                     worker_start_seconds=sum(attempt.worker_start),
                     ended=attempt.ended,  # type: ignore[arg-type]  # checked by the record
-                    tail_unknown=attempt.ended == "interrupted",
+                    tail_unknown=attempt.ended == "interrupted" and not attempt.asked,
                 )
             )
         return tuple(records)
+
+    def _was_taken_up(self, number: int) -> bool:
+        """Whether an attempt that ended with its driver, as it was told to, went on where it had reported last."""
+        attempt, later = self.attempts[number], self.attempts[number + 1 :]
+        found = (each.resumed_from.epochs for each in later if each.resumed_from)
+        return attempt.asked and all(epochs >= attempt.epoch for epochs in found)
 
     def _kept_seconds(self) -> list[float]:
         """The seconds of each attempt whose work the trial's outcome rests on; they sum to `work.held_seconds`.

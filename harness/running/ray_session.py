@@ -5,6 +5,7 @@ A Ray of our own listens on 127.0.0.1 only, asks for a token, and starts only th
 
 import contextlib
 import fcntl
+import functools
 import gc
 import os
 import secrets
@@ -22,6 +23,7 @@ from ray.tune.execution import class_cache
 
 from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
+from harness.running.stopping import STOPPED, Stop, exit_now
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
@@ -32,7 +34,7 @@ LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
 
 @contextlib.contextmanager
 def ray_session(
-    address: str | None, debug: bool = False, may_exit: bool = False, every_cpu: bool = False
+    address: str | None, debug: bool = False, stop: Stop | None = None, every_cpu: bool = False
 ) -> Iterator[Path]:
     """A folder for the length of a run, and Ray: our own, or the one at `address`.
 
@@ -49,10 +51,11 @@ def ray_session(
         if not answers(address):
             raise UserError(f"no Ray answers at address {address!r}: nothing listens there")
         try:
-            if address:
-                ray.init(address=address, **common)
-            else:
-                _start_here(folder, debug, common, every_cpu)
+            with _signals_left_alone():
+                if address:
+                    ray.init(address=address, **common)
+                else:
+                    _start_here(folder, debug, common, every_cpu)
         except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
             what = f"no Ray answers at address {address!r}" if address else "Ray does not start"
             raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
@@ -60,7 +63,7 @@ def ray_session(
             if address:
                 yield folder
             else:
-                with _watched(folder, may_exit), _any_worker_serves():
+                with _watched(folder, stop or Stop()), _any_worker_serves():
                     yield folder
         finally:
             _shut_down()
@@ -70,6 +73,7 @@ def _start_here(folder: Path, debug: bool, common: dict[str, Any], every_cpu: bo
     _make_token()
     with (
         _environment(RAY_AUTH_MODE="token"),
+        _own_process_groups(),
         _loopback_only(),
         _needed_processes_only(debug),
         _no_printing(debug),
@@ -103,6 +107,29 @@ def _make_token() -> None:
         with contextlib.suppress(FileExistsError):  # another run was quicker
             token.hardlink_to(fresh)
         fresh.unlink()
+
+
+@contextlib.contextmanager
+def _signals_left_alone() -> Iterator[None]:
+    """Ray would take SIGTERM for itself: natively, with a stack trace and exit code 134, and in Python."""
+    with (
+        _replaced(ray._private.ray_constants, RAY_DISABLE_FAILURE_SIGNAL_HANDLER=True),
+        _replaced(ray._private.utils, set_sigterm_handler=lambda handler: None),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _own_process_groups() -> Iterator[None]:
+    """A signal to the run's process group (`timeout`, a closed terminal) is for the run; Ray's processes outlive it.
+
+    They end with this process, whatever happens, where the kernel sees to it. Elsewhere Ray does, by the group.
+    """
+    services: Any = ray._private.services
+    separate = functools.partial(services.ConsolePopen, process_group=0)
+    kernel_ends_them: Any = ray._private.utils.detect_fate_sharing_support()
+    with _replaced(services, **({"ConsolePopen": separate} if kernel_ends_them else {})):
+        yield
 
 
 @contextlib.contextmanager
@@ -226,10 +253,10 @@ def _shut_down() -> None:
 
 
 @contextlib.contextmanager
-def _watched(folder: Path, may_exit: bool) -> Iterator[None]:
+def _watched(folder: Path, stop: Stop) -> Iterator[None]:
     """Ends the run when a process of Ray's dies: Ray would wait a minute for it, and end this process natively.
 
-    Where this process is not ours to end (`may_exit`), what Ray makes of it is raised as one sentence.
+    Where this process is not ours to end, what Ray makes of it is raised as one sentence.
     """
     over = threading.Event()
     dead: list[str] = []
@@ -237,8 +264,8 @@ def _watched(folder: Path, may_exit: bool) -> Iterator[None]:
     def watch(processes: Callable[[], list[str]]) -> None:
         while not over.wait(LOOKS_SECONDS):
             dead[:] = processes()
-            if dead and may_exit:
-                _leave(_says(dead), folder)
+            if dead and stop.may_exit:
+                _leave(_says(dead), folder, stop)
 
     threading.Thread(target=watch, args=[_dead_processes], name="watches Ray", daemon=True).start()
     try:
@@ -265,13 +292,14 @@ def _says(dead: list[str]) -> str:
     )
 
 
-def _leave(sentence: str, folder: Path) -> None:
+def _leave(sentence: str, folder: Path, stop: Stop) -> None:
     """At once, as if killed: Ray's own threads would print and wait. What is on disk is enough to continue."""
     _end_processes(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    sys.stderr.write(f"error: {sentence}\n")
+    # Whoever told all processes of this user to stop, Slurm say, told Ray's, too.
+    sys.stderr.write(f"{STOPPED}\n" if stop.by else f"error: {sentence}\n")
     sys.stderr.flush()
-    os._exit(1)
+    exit_now(stop.exit_code if stop.by else 1)
 
 
 # --- folders ------------------------------------------------------------------------------------------------------
@@ -283,7 +311,13 @@ def _folder_of_a_run() -> Iterator[Path]:
     parent = _short_enough()
     for folder in parent.glob(f"{PREFIX}*"):
         _remove_if_left_behind(folder)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    except OSError as error:
+        raise UserError(
+            f"Ray needs a folder that exists and can be written for its files (RAY_TMPDIR, else TMPDIR); {parent} "
+            f"cannot: {error.strerror}"
+        ) from None
     with (folder / "locking").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, however it does
         (folder / "locking").rename(folder / "lock")  # only now: nobody may find it free

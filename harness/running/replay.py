@@ -36,7 +36,7 @@ from harness.records import (
 )
 from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import AnyTask, Facts, Report, TrainTask
-from harness.running.search import GO_ON, STOP, plan_of
+from harness.running.search import STOP, plan_of
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
@@ -89,11 +89,9 @@ def simulate(
             if what == _END:
                 del running[turn]
                 together.on_complete(trial.trial_id)
-            elif (decision := together.on_report(trial.trial_id, reports.pop(turn))) == STOP:
+            elif together.on_report(trial.trial_id, reports.pop(turn)) == STOP:
                 heapq.heappush(events, (now + course.tail_seconds, _END, turn))
             else:
-                if decision != GO_ON:
-                    _refuse(together.unit_of(trial.trial_id), decision)
                 schedule(turn)
         elif len(running) < together.slots and (started := together.next_trial()):
             turn = together.turn[started.trial_id]
@@ -105,14 +103,6 @@ def simulate(
         else:
             break
     return steps
-
-
-def _refuse(unit: RunningUnit, decision: str) -> None:
-    """Ends its unit with a sentence; the trial runs out."""
-    unit.failure = unit.failure or (
-        f"method {unit.plan.method} answers {decision} to a report, and trials that are not trained can only go on or "
-        "stop: a scheduler that pauses trials needs a live run"
-    )
 
 
 def _last_seen(unit: RunningUnit) -> float:

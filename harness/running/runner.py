@@ -3,9 +3,7 @@
 import contextlib
 import logging
 import os
-import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,10 @@ from harness.running.ray_session import lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
+from harness.running.stopping import ends_in_order
 from harness.running.store import UnitFolder, declare_looks, only_writer, write_atomically
 from harness.running.unit import RunningUnit
-from harness.running.worker import run_task
+from harness.running.worker import run_task, save_now
 from harness.spaces import SearchSpace
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler
@@ -57,7 +56,7 @@ class RunOptions:
     data_dir: Path | None = None
     looks: tuple[int, ...] = ()  # numbers of seeds after which the verdicts decide whether to go on
     debug: bool = False
-    may_exit: bool = False  # a second Ctrl-C ends the process at once: right for the command line only
+    may_exit: bool = False  # the process is ours to end: that of the command line is
     replay: bool = False  # searches over fixed depths are not trained: every depth is, once for each seed
 
     @property
@@ -70,8 +69,8 @@ class RunOptions:
 class RunOutcome:
     units: tuple[Unit, ...]  # those asked for that are complete, by this run or an earlier one
     failures: Mapping[str, str]  # unit → sentence
-    unfinished: tuple[str, ...]  # units that the cost limit or Ctrl-C left without a result
-    interrupted: bool
+    unfinished: tuple[str, ...]  # units that the cost limit or a stop left without a result
+    interrupted: int  # by which signal it was told to stop; 0: it was not
 
     @property
     def results(self) -> tuple[SearchResult, ...]:
@@ -170,7 +169,7 @@ def run_units(
     cost_before = sum(unit.result.cost.device_seconds for unit in trained if unit.result)
     for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
         on_complete(unit_read)
-    interrupted = False
+    interrupted = 0
     if waiting:
         pools = _load_pools(waiting, options.data_dir, _memory_of_a_trial(options))
         own_methods = own_one_shots(waiting)
@@ -186,10 +185,11 @@ def run_units(
         with (
             full_disk_told(options.out, storage, tempfile.gettempdir()),
             _quiet_ray(options.debug),
-            ray_session(options.address, options.debug, options.may_exit, _use_every_cpu(waiting, options)) as folder,
+            ends_in_order(options.may_exit) as stop,
+            ray_session(options.address, options.debug, stop, _use_every_cpu(waiting, options)) as folder,
         ):
             cluster = ClusterSlots(options.gpus_per_trial, options.cpus_per_trial, options.address is not None)
-            cluster.await_first(options.wait, tell)
+            cluster.await_first(options.wait, tell, lambda: stop.by)
             references = _put(pools)
             del pools  # the object store has the rows
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
@@ -198,9 +198,11 @@ def run_units(
                 for space in spaces:
                     declare_looks(options.out, space, options.looks, options.fresh)
                 limits = (*_room(cluster, options), options.parallel_units, options.max_cost)
-                together = SideBySide(waiting, *limits, finish, cost_before)
+                together = SideBySide(waiting, *limits, finish, cost_before, stop)
                 shown = show or show_nothing
-                interrupted = _fit(together, cluster, references, own_methods, storage, options, shown, folder)
+                if not stop.by:  # while Ray started
+                    _fit(together, cluster, references, own_methods, storage, options, shown, folder)
+        interrupted = stop.by
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
@@ -233,7 +235,7 @@ def _fit(
     options: RunOptions,
     show: Show,
     folder: Path,
-) -> bool:
+) -> None:
     trainable = tune.with_parameters(
         run_task,
         storage=storage,
@@ -245,37 +247,34 @@ def _fit(
         own_methods=own_methods,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    try:
-        with show(together) as refresh, _ctrl_c(together, options.may_exit), lost_nodes_do_not_count():
+    with show(together) as refresh, lost_nodes_do_not_count():
 
-            def keep_up() -> None:
-                together.make_room(*_room(cluster, options))
-                refresh()
+        def keep_up() -> None:
+            together.make_room(*_room(cluster, options))
+            refresh()
 
-            tuner = tune.Tuner(
-                tune.with_resources(trainable, resources),
-                tune_config=tune.TuneConfig(
-                    metric=METRIC,
-                    mode=MODE,
-                    search_alg=SharedSearch(together),
-                    scheduler=SharedScheduler(together),
-                    reuse_actors=True,
-                    trial_dirname_creator=lambda trial: trial.trial_id,
-                ),
-                run_config=tune.RunConfig(
-                    name="harness",
-                    storage_path=str(folder / "tune"),
-                    failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                    callbacks=[SharedCallback(together, keep_up, storage)],
-                    verbose=2 if options.debug else 0,
-                    progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
-                ),
-            )
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, resources),
+            tune_config=tune.TuneConfig(
+                metric=METRIC,
+                mode=MODE,
+                search_alg=SharedSearch(together),
+                scheduler=SharedScheduler(together, save_now),
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name="harness",
+                storage_path=str(folder / "tune"),
+                failure_config=tune.FailureConfig(max_failures=options.max_failures),
+                callbacks=[SharedCallback(together, keep_up, storage)],
+                verbose=2 if options.debug else 0,
+                progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
+            ),
+        )
+        with contextlib.suppress(StopAsked):
             tuner.fit()
-            refresh()  # the last unit's end came after the last step
-    except StopAsked:
-        return True
-    return False
+        refresh()  # the last unit's end came after the last step
 
 
 def own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
@@ -326,27 +325,6 @@ def _put(pools: Mapping[str, Pool | None]) -> dict[str, Any]:
 @contextlib.contextmanager
 def show_nothing(together: SideBySide) -> Iterator[Callable[[], None]]:
     yield lambda: None
-
-
-@contextlib.contextmanager
-def _ctrl_c(together: SideBySide, may_exit: bool) -> Iterator[None]:
-    """Once: stop at the next step, everything up to the last checkpoints is kept. Twice: at once."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can take signals
-        yield
-        return
-
-    def stop(signum: int, frame: Any) -> None:
-        if together.interrupted and may_exit:
-            os._exit(130)
-        if together.interrupted:
-            raise KeyboardInterrupt  # the process is not ours: a notebook's kernel lives on
-        together.interrupted = True
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

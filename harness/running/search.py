@@ -4,13 +4,24 @@ The live run on Ray Tune, the continuation of a ledger and the rehearsal of `har
 things in the same order, so they cannot disagree about what a method would have done.
 """
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Mapping
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.schedulers import (
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    ResourceChangingScheduler,
+    TrialScheduler,
+)
 from ray.tune.search import BasicVariantGenerator, Searcher
 from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
@@ -21,6 +32,11 @@ from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.spaces import SearchSpace
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
+PLAN_LIMIT_SECONDS = 5.0  # after which a plan that has not come is given up
+PAUSING = (
+    *(HyperBandScheduler, PopulationBasedTraining, PopulationBasedTrainingReplay),
+    ResourceChangingScheduler,  # it pauses trials to give them other devices
+)
 
 
 class _NoController:
@@ -39,7 +55,8 @@ _NO_CONTROLLER: Any = _NoController()
 def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> SearchPlan:
     """What a method plans for a seed, checked: a plan is made by whoever wrote the method."""
     with blaming(f"method {name}: plan(space, budget, seed) fails", type(method)):
-        plan: Any = method.plan(space, space.budget, seed)
+        with _ended_after(PLAN_LIMIT_SECONDS, f"method {name}: plan(space, budget, seed)"):
+            plan: Any = method.plan(space, space.budget, seed)
         if inspect.iscoroutine(plan):
             plan.close()
             raise UserError(f"method {name}: plan must be an ordinary function, not async")
@@ -55,6 +72,11 @@ def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> S
             if not isinstance(value := getattr(plan, field), wanted):
                 names = " or ".join(kind.__name__ for kind in wanted).replace("NoneType", "None")
                 raise UserError(f"method {name}: {field} of its plan must be a {names}; got {brief(repr(value))}")
+        if _pauses(plan.scheduler):
+            raise UserError(
+                f"method {name}: its scheduler {type(plan.scheduler).__name__} pauses trials, and a trial here goes on "
+                "or stops; take one that stops them, as ASHAScheduler and MedianStoppingRule(hard_stop=True) do"
+            )
         for part in ("search_alg", "scheduler"):
             for attribute, known in (("metric", (METRIC,)), ("_time_attr", (TIME, "training_iteration"))):
                 asked = getattr(getattr(plan, part), attribute, None)
@@ -68,11 +90,43 @@ def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> S
     return plan
 
 
+def _pauses(scheduler: TrialScheduler | None) -> bool:
+    soft = isinstance(scheduler, MedianStoppingRule) and not scheduler._hard_stop
+    return soft or isinstance(scheduler, PAUSING)
+
+
+class _TooLong(BaseException):
+    """No Exception: whoever wrote what takes too long may catch those."""
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, what: str) -> Iterator[None]:
+    """One sentence when the block takes longer. In the main thread, which alone can be interrupted; else no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signum: int, frame: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, end)
+    others, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooLong:
+        raise UserError(f"{what} did not end within {seconds:g} s; it must be quick and start nothing") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, others)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
 class Search:
     """One method on one seed. `ask` for a trial; `accept` or `answer` it; `tell` its reports, then its end."""
 
     def __init__(self, plan: SearchPlan, experiment: Experiment) -> None:
         self._scheduler = plan.scheduler
+        if self._scheduler:
+            _give_metric(self._scheduler)
         self._searcher = _as_algorithm(plan.search_alg, dict(plan.param_space))
         self._searcher.add_configurations([_with_config(experiment, dict(plan.param_space), plan.num_samples)])
 
@@ -136,12 +190,42 @@ class _OneConfiguration(Searcher):
         pass
 
 
+def _give_metric(scheduler: TrialScheduler) -> None:
+    """To one that was made without; what it was made with stays."""
+    metric = METRIC if scheduler.metric is None else None
+    mode = MODE if getattr(scheduler, "_mode", None) is None else None
+    if metric or mode:
+        scheduler.set_search_properties(metric, mode)
+
+
 def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str, Any]) -> SearchAlgorithm:
     if isinstance(search_alg, Searcher):
-        # Searchers that were built with a space of their own refuse another one, and need none.
-        search_alg.set_search_properties(METRIC, MODE, param_space)
-        return SearchGenerator(search_alg)
+        search_alg = SearchGenerator(search_alg)
+    # Searchers that were built with a space of their own refuse another one, and need none.
+    search_alg.set_search_properties(METRIC, MODE, param_space)
+    searcher = getattr(search_alg, "searcher", None)
+    while isinstance(searcher, Searcher):  # one may limit or repeat what another proposes
+        searcher._metric, searcher._mode = searcher.metric or METRIC, searcher.mode or MODE
+        searcher = getattr(searcher, "searcher", None)
     if isinstance(search_alg, BasicVariantGenerator):
         # Its ids begin with five digits of the clock: units planned in the same half millisecond would share them.
         search_alg._uuid_prefix = f"{Trial.generate_id()}_"
     return search_alg
+
+
+class _Once(logging.Filter):
+    """Lets every message through once. A method plans for each seed, and Ray would repeat its warnings each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
+for _handler in logging.getLogger("ray").handlers:
+    _handler.addFilter(_Once())

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.tune import Callback
 from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
@@ -19,13 +20,15 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 
 from harness.errors import full_place
 from harness.running.messages import AnyTask, Report, received_report
+from harness.running.search import GO_ON
+from harness.running.stopping import Stop
 from harness.running.unit import RunningUnit
 
 SILENCE_SECONDS = 60.0  # after which a run says what it waits for
 
 
 class StopAsked(Exception):
-    """Ctrl-C: raised where Tune's loop can be left."""
+    """Raised where Tune's loop can be left."""
 
 
 class SideBySide:
@@ -40,10 +43,11 @@ class SideBySide:
         max_cost: float | None,
         finish: Callable[[RunningUnit], None],
         cost_before: float = 0.0,
+        stop: Stop | None = None,
     ) -> None:
         self.units = list(units)
         self.make_room(slots, queue)
-        self.interrupted = False
+        self.stop = stop or Stop()
         self._parallel_units = parallel_units or len(self.units)
         self._max_cost = max_cost
         self._finish = finish  # writes the result of a unit that is ready
@@ -51,6 +55,7 @@ class SideBySide:
         self._unit_of: dict[str, RunningUnit] = {}
         self.turn: dict[str, int] = {}  # trial → dispatch order
         self.running: set[str] = set()
+        self.saving: list[Any] = []  # what Ray gave for the checkpoints of trials that a stop interrupts
         self.heard_at = time.monotonic()  # when something happened last
 
     def make_room(self, slots: int, queue: int) -> None:
@@ -128,6 +133,21 @@ class SideBySide:
         self.running.discard(trial_id)
         self._hear_of(trial_id).on_error(trial_id, error)
 
+    def on_interrupt(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+        self._hear_of(trial_id).on_interrupt(trial_id)
+
+    def leave_if_told(self) -> None:
+        """Raises StopAsked once all that ran has reported once more and is kept, or does not in time."""
+        if not self.stop.by or (self.running and self.stop.seconds_left):
+            return
+        for trial_id in sorted(self.running):
+            self.on_interrupt(trial_id)
+        if self.saving:  # what a worker that has died was to save counts as done, too
+            ray.wait(self.saving, num_returns=len(self.saving), timeout=self.stop.seconds_left)
+        self._settle()
+        raise StopAsked
+
     def _settle(self) -> None:
         """Writes the results of units that are ready, and lets no trial start past the cost limit."""
         for unit in self.units:
@@ -174,7 +194,8 @@ class SharedSearch(_NotRestored, SearchAlgorithm):
         return sum(unit.plan.trials for unit in self.together.units)
 
     def next_trial(self) -> Trial | None:
-        return self.together.next_trial()
+        self.together.leave_if_told()
+        return None if self.together.stop.by else self.together.next_trial()
 
     def is_finished(self) -> bool:
         return self._finished or self.together.is_finished
@@ -186,14 +207,24 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
     Tune asks the scheduler first, so this is where a unit hears of a report; starts and ends come by the callback.
     """
 
-    def __init__(self, together: SideBySide) -> None:
+    def __init__(self, together: SideBySide, save_now: Callable[[Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.together = together
+        self._save_now = save_now  # called on a worker: saves what its trial, which has just reported, has reached
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        return self.together.on_report(trial.trial_id, received_report(result))
+        decision = self.together.on_report(trial.trial_id, received_report(result))
+        unit = self.together.unit_of(trial.trial_id)
+        if not self.together.stop.by or decision != GO_ON or unit.is_ending(trial.trial_id):
+            return decision
+        worker: Any = trial.temporary_state.ray_actor
+        self.together.saving.append(worker.execute.remote(self._save_now))
+        self.together.on_interrupt(trial.trial_id)
+        return str(self.NOOP)  # the trial waits for an answer until its worker ends
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        if self.together.stop.by:
+            return None
         # By itself Tune would start workers one after the other, or for as many CPUs as it saw at first.
         tune_controller._tune_controller.update_max_pending_trials(self.together.slots)
         # Only live trials: Tune's own version walks through all that ever were, for every step.
@@ -245,5 +276,4 @@ class SharedCallback(_NotRestored, Callback):
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + 0.25
             self._keep_up()
-        if self.together.interrupted:
-            raise StopAsked
+        self.together.leave_if_told()

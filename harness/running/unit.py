@@ -8,12 +8,12 @@ finished trials are not trained again, and open ones go on from their checkpoint
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from numbers import Integral
+from numbers import Real
 from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError
+from harness.errors import UserError, brief
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import (
@@ -160,13 +160,21 @@ class RunningUnit:
         trial = self._trials.get(event.trial)
         if isinstance(event, Reported) and trial and len(log.curve) > known:
             with self.asking_method():
-                decision = self.search.tell(trial, log.seen_by_search())
+                decision = self._checked_answer(self.search.tell(trial, log.seen_by_search()))
             log.told_to_stop = decision == STOP
         elif isinstance(event, Ended):
             self.driver_seconds = max(self.driver_seconds, event.driver_seconds)
             if trial:
                 with self.asking_method():
                     self.search.tell_end(trial, None if log.crashed else log.seen_by_search())
+        return decision
+
+    def _checked_answer(self, decision: str) -> str:
+        if decision not in (GO_ON, STOP):
+            raise UserError(
+                f"method {self.plan.method}: its scheduler answers {brief(str(decision))} to a report, and a trial can "
+                f"only go on ({GO_ON}) or stop ({STOP})"
+            )
         return decision
 
     # --- asked by Tune ---------------------------------------------------------------------------------------------
@@ -213,10 +221,10 @@ class RunningUnit:
         )
 
     def _checked_depth(self, config: dict[str, Any]) -> int:
-        """The depth as an int: searchers like to propose NumPy's, which neither JSON nor the records take."""
+        """The depth as an int: searchers like to propose NumPy's and whole floats, which the records do not take."""
         depth, space = config.get("depth"), self.plan.space
         allowed = (space.depth.max,) if self.plan.facts.learns_depth else space.depth.values
-        if not isinstance(depth, Integral) or depth not in allowed:
+        if not isinstance(depth, Real) or depth not in allowed:  # 9.0 is 9: samplers of Tune's like floats
             raise UserError(
                 f"method {self.plan.method} proposed depth {depth!r}; the space {space.name} has "
                 f"{', '.join(map(str, allowed))}"
@@ -226,13 +234,15 @@ class RunningUnit:
                 f"method {self.plan.method} proposed {', '.join(sorted(unknown))}; a method chooses the depth, the "
                 "space has the rest"
             )
-        return int(depth)
+        return allowed[allowed.index(depth)]
 
     def _choose(self) -> None:
         records = self.records()
         if self.capped and not any(record.val for record in records):
             self.given_up = True
             return
+        if not proposals(self.logs):
+            raise UserError(f"method {self.plan.method} proposed nothing: its searcher ended before its first trial")
         chosen = self.method.select(records)
         capped = self.capped and not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
         self.choice = self._write(
@@ -299,7 +309,14 @@ class RunningUnit:
 
     def on_death(self, trial_id: str) -> None:
         """Its worker died, and Tune tries the trial again."""
-        self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
+        if trial_id in self.live:
+            self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
+
+    def on_interrupt(self, trial_id: str) -> None:
+        """The run is told to stop: the one that continues takes the trial up again."""
+        if trial_id in self.live:
+            self._apply(self._write(Interrupted(trial=self.live[trial_id], asked=True, time=self.clock())))
+            del self.live[trial_id]
 
     def on_complete(self, trial_id: str) -> None:
         """It ended by itself, or as it was told to."""
@@ -351,6 +368,16 @@ class RunningUnit:
     def task_of(self, trial_id: str) -> AnyTask:
         """Of a trial that Tune has and that has not ended."""
         return self.logs[self.live[trial_id]].task
+
+    def is_ending(self, trial_id: str) -> bool:
+        """Whether its reports, or the scheduler's answer to them, have said that it ends."""
+        log = self.logs[self.live[trial_id]] if trial_id in self.live else None
+        return log is None or log.told_to_stop or log.has_reported_its_end
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the trials that are on a worker; others wait for one."""
+        return [name for name in self.live.values() if self.logs[name].is_running]
 
     def host_of(self, name: str) -> str:
         """Where a trial runs; empty before it has said so."""

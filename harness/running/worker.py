@@ -6,6 +6,7 @@ torch is imported inside the functions, so that its import is measured as the `s
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +48,15 @@ MOST_SEEDS = 2  # whose rows a worker keeps: a run goes from seed to seed
 
 _worker_is_fresh = True
 _rows: dict[tuple[str, int, Any], "TrainingData"] = {}  # by data settings, seed and pool
+_training = threading.Lock()  # held while a trial trains, not while it waits for the answer to a report
+_save: Callable[[], None] | None = None  # saves the trial as it is; None: there is nothing to save
+
+
+def save_now(trainable: Any) -> None:
+    """Run on a worker by a driver that is told to stop: what its trial has reached is kept, once it waits."""
+    with _training:
+        if _save:
+            _save()
 
 
 def run_task(
@@ -184,7 +194,8 @@ class _Worker:
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
         saves = _Saves(self.checkpoints, key, must_keep)
-        with contextlib.ExitStack() as held, contextlib.suppress(_Reached):
+        with _training, contextlib.ExitStack() as held, contextlib.suppress(_Reached):
+            held.callback(_nothing_to_save)
             resume_from, warning = None, ""
             try:
                 resume_from = held.enter_context(self.checkpoints.fetched(key))
@@ -229,17 +240,19 @@ class _Worker:
         known: set[str] = set()  # warnings that were told
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
+            global _save
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
+            _save = None if ended else lambda: saves.keep(save)
             if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
                 saves.save(save, ended)
             told = {saves.take_warning(), _not_compiled(config, progress)} - known - {""}
             known.update(told)
-            tune.report(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))).to_tune())
+            _send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))))
             if reached:
                 raise _Reached
 
-        tune.report(Report(facts=facts).to_tune())
+        _send(Report(facts=facts))
         run_trial(
             config,
             data,
@@ -295,6 +308,20 @@ class _Reached(Exception):
     """A trial has come to the epoch that was asked for."""
 
 
+def _send(report: Report) -> None:
+    """Tells Tune, and waits for its answer: go on, or a SystemExit."""
+    _training.release()  # it does nothing meanwhile: it may be saved
+    try:
+        tune.report(report.to_tune())
+    finally:
+        _training.acquire()
+
+
+def _nothing_to_save() -> None:
+    global _save
+    _save = None
+
+
 class _Saves:
     """Checkpoints of a trial: at its end, and before that as often as they take next to nothing of its time.
 
@@ -326,6 +353,11 @@ class _Saves:
             self._end()
         self._last = time.monotonic()
         self._took = self._last - began
+
+    def keep(self, write: Callable[[Path], None]) -> None:
+        """The run ends here: the one that continues begins with this."""
+        self._checkpoints.save(self._key, write)
+        self._checkpoints.settle()
 
     def _end(self) -> None:
         """The final evaluation needs the last one: if this trial is chosen, it is trained again from the one before."""

@@ -22,7 +22,7 @@ from harness.tracking.tracked_run import Destination, Warn, run_tracked
 class StudyOutcome:
     concluded: Concluded | None  # None when it was interrupted
     failures: Mapping[str, str]  # unit → why
-    interrupted: bool
+    interrupted: int  # by which signal it was told to stop; 0: it was not
     tracked: bool  # whether MLflow was written
 
 

@@ -2,19 +2,24 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from harness.running.ledger import TrialLog
 from harness.running.result import handed_over_depth
 from harness.running.side_by_side import SideBySide
+from harness.running.stopping import STOPPING
 from harness.running.unit import RunningUnit
 from harness.text.shown import counted
 
 PLAIN_SECONDS = 10.0  # between plain lines
+HINT = "Ctrl-C stops, re-run to resume"
+AROUND = 4  # lines of a screen that are no units: heading, those that are left out, what Ctrl-C does, summary
 
 
 @contextlib.contextmanager
@@ -24,13 +29,37 @@ def live_table(together: SideBySide, console: Console) -> Iterator[Callable[[], 
     if not console.is_terminal:
         yield _plain(together, console, began, told)
         return
-    with Live(table(together, began), console=console, refresh_per_second=4, transient=True) as live:
+    screen = _Screen(together, console, began)
+    with (
+        Live(screen, console=console, refresh_per_second=4, transient=True) as live,
+        together.stop.said_by(lambda sentence: None),  # the screen says it
+    ):
 
         def refresh() -> None:
             _show_news(together, console, told)
-            live.update(table(together, began))
+            screen.draw()
 
         yield refresh
+        live.transient = not together.stop.by  # a run that is stopped leaves what it had reached
+
+
+class _Screen:
+    """The units as they were drawn last, and a line that knows of a stop at once.
+
+    Live asks for it from a thread of its own, also while the run is busy with something else.
+    """
+
+    def __init__(self, together: SideBySide, console: Console, began: float) -> None:
+        self._together, self._console, self._began = together, console, began
+        self.draw()
+
+    def draw(self) -> None:
+        self._table = table(self._together, rows=max(1, self._console.height - AROUND))
+        self._summary = summary(self._together, self._began)
+
+    def __rich__(self) -> RenderableType:
+        stopping = Text(STOPPING, style="bold")
+        return Group(self._table, stopping if self._together.stop.by else Text(HINT, style="dim"), Text(self._summary))
 
 
 def _plain(together: SideBySide, console: Console, began: float, told: set[str]) -> Callable[[], None]:
@@ -67,14 +96,18 @@ def _plain(together: SideBySide, console: Console, began: float, told: set[str])
 COLUMNS = ("unit", "trials", "running", "device-s", "best val LL", "depth", "state")
 
 
-def table(together: SideBySide, began: float) -> Table:
+def table(together: SideBySide, rows: int) -> Table:
+    """At most so many units: those at work before those that are over, and those before others that wait."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:
-        shown.add_column(column, justify="left" if column in {"unit", "state"} else "right")
+        shown.add_column(column, justify="left" if column in {"unit", "state"} else "right", no_wrap=column == "unit")
+    first = sorted(together.units, key=lambda unit: (_state(unit) == "waiting", unit.is_over))[:rows]
     for unit in together.units:
-        shown.add_row(*cells(unit), style="dim" if unit.is_over else "")
-    shown.caption = f"{summary(together, began)}; Ctrl-C stops, re-run to resume"
-    shown.caption_justify = "left"
+        if unit in first:
+            shown.add_row(*cells(unit), style="dim" if unit.is_over else "")
+    if left_out := [_state(unit) for unit in together.units if unit not in first]:
+        counts = ", ".join(f"{number} {state}" for state, number in Counter(left_out).items())
+        shown.add_row(f"and {counts}", style="dim")
     return shown
 
 
@@ -84,7 +117,7 @@ def cells(unit: RunningUnit) -> tuple[str, ...]:
     return (
         unit.key,
         f"{len(_ended(unit))}/{unit.plan.trials}",
-        str(len(unit.live)) if unit.live else "",
+        str(len(unit.running)) if unit.running else "",
         f"{unit.device_seconds:.1f}",
         best,
         depth,

@@ -12,10 +12,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from harness.errors import UserError
+from harness.running.stopping import ends_at_once
 from harness.text.shown import printable, without_secrets
 from harness.tracking.address import check_uri, sqlite_file
 
@@ -40,7 +39,7 @@ def serving(uri: str, port: int | None = None) -> Iterator[str]:
     if port is None:
         port = _next_free(PORT) or PORT
     check_free(port)
-    with tempfile.TemporaryFile() as output, _ends_on_sigterm():
+    with tempfile.TemporaryFile() as output, ends_at_once():  # else a polite kill would leave the server behind
         process = subprocess.Popen(
             _command(port, artifacts=database.parent / "mlflow-artifacts" if database else Path.cwd()),
             env=os.environ | _settings(uri),
@@ -122,17 +121,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)
     # The second round also ends workers that outlive a server which stopped in time.
-
-
-@contextlib.contextmanager
-def _ends_on_sigterm() -> Iterator[None]:
-    """A polite kill unwinds the block as Ctrl-C does; by default Python would leave the server behind."""
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

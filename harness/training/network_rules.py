@@ -51,8 +51,16 @@ def require(kept: bool, otherwise: str) -> None:
         raise NotKept(otherwise)
 
 
-def network_rules(name: str, method: OneShotMethod, space: SearchSpace) -> list[tuple[str, Callable[[], str]]]:
-    """Every rule and its test, which says what was seen."""
+@dataclass(frozen=True)
+class MethodRule:
+    """A rule and its test, which says what was seen; where the rule that it builds on is broken, it is not tried."""
+
+    name: str
+    test: Callable[[], str]
+    builds_on: str = ""
+
+
+def network_rules(name: str, method: OneShotMethod, space: SearchSpace) -> list[MethodRule]:
     kits = [_Kit.of(name, method, space, settings) for settings in NETWORKS]
 
     def each(test: Callable[[_Kit], str]) -> Callable[[], str]:
@@ -66,15 +74,21 @@ def network_rules(name: str, method: OneShotMethod, space: SearchSpace) -> list[
 
         return on_one_thread
 
+    objective = MethodRule("the objective is one finite number with a gradient", each(_objective))
+    choice = MethodRule("the choice of depth lies in 0 … D", each(_choice), objective.name)
+    probabilities = MethodRule(
+        "predictions at every depth, and weights over depths, are probabilities", each(_probabilities), choice.name
+    )
+    same = MethodRule("same seed, same network", each(_same_network), probabilities.name)
     return [
-        ("the objective is one finite number with a gradient", each(_objective)),
-        ("predictions at every depth, and weights over depths, are probabilities", each(_probabilities)),
-        ("it prunes to any depth, and the pruned network predicts the same", each(_prunes)),
-        ("the choice of depth lies in 0 … D", each(_choice)),
-        ("same seed, same network", each(_same_network)),
-        ("a trial goes on from a checkpoint to the bit", each(_resumes)),
-        ("validation labels are used as it says", each(_validation_labels)),
-        ("no use of test data", each(_no_test_data)),
+        *(objective, choice, probabilities),
+        MethodRule(
+            "it prunes to any depth, and the pruned network predicts the same", each(_prunes), probabilities.name
+        ),
+        same,
+        MethodRule("a trial goes on from a checkpoint to the bit", each(_resumes), same.name),
+        MethodRule("validation labels are used as it says", each(_validation_labels), same.name),
+        MethodRule("no use of test data", each(_no_test_data), probabilities.name),
     ]
 
 

@@ -1,6 +1,7 @@
 """The comparison as a whole: what it says, what it refuses, what it withholds."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from harness.comparing.tables import family, summary_tables
 from harness.comparing.values import Pair, Stage
 from harness.errors import UserError
 from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, QUALITIES, USD, WITH_WORKER_START, Outcome
-from harness.records import Cost, Unit
+from harness.records import Cost, TrialRecord, Unit
 from harness.statistics import Interval, Question, Verdict, judge
 from harness.statistics import Outcome as Word
 from tests.synthetic import ENVIRONMENT, make_space, make_units
@@ -257,6 +258,35 @@ def test_contaminated_time_gives_the_lead_to_tflop() -> None:
 )
 def test_notes(make: Callable[[], list[Unit]], expected: str) -> None:
     assert any(expected in note for note in compare(make()).notes)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [
+        ({"ended": "interrupted", "tail_unknown": True}, ["were lost to workers that died", "a driver was killed"]),
+        ({"ended": "interrupted"}, ["the run was told to stop and could not wait for a report, so 0.5 device-seconds"]),
+        ({"ended": "interrupted", "lost_seconds": 0.0}, []),
+    ],
+)
+def test_a_stop_that_was_asked_for_is_no_death(attempt: dict[str, Any], said: list[str]) -> None:
+    """And where it lost nothing, there is nothing to say."""
+    units = make_units(("ldn", "grid"), range(2), retried=[("grid", 0)])
+
+    def changed(trial: TrialRecord) -> TrialRecord:
+        if len(trial.attempts) == 1:
+            return trial
+        first = trial.attempts[0].model_copy(update=attempt)
+        phases = {**trial.cost.phases, "lost": first.lost_seconds}
+        cost = trial.cost.model_copy(update={"phases": phases})
+        return trial.model_copy(update={"attempts": (first, *trial.attempts[1:]), "cost": cost})
+
+    stopped = [unit.model_copy(update={"trials": tuple(map(changed, unit.trials))}) for unit in units]
+    notes = [
+        note for note in compare(stopped).notes if any(word in note for word in ("died", "killed", "told to stop"))
+    ]
+    assert len(notes) == len(said)
+    for note, words in zip(notes, said, strict=True):
+        assert words in note
 
 
 def test_unfinished_cells_are_named_and_the_rest_is_compared() -> None:

@@ -237,7 +237,10 @@ class TooDeep(SearchMethod):
         (["--figure", "nowhere/replay.svg"], "the figure must be an .svg file in a folder that exists"),
         (["--methods", "gird"], "unknown method 'gird' (did you mean 'grid'?)"),
         (["--methods", "ldn"], "method ldn trains a network of its own"),
-        (["--methods", "pauses.py"], "method pauses answers PAUSE to a report"),
+        (
+            ["--methods", "pauses.py"],
+            "method pauses: its scheduler answers PAUSE to a report, and a trial can",
+        ),
         (["--methods", "other_metric.py"], "the scheduler of its plan asks for 'loss', which no report carries"),
         (["--methods", "too_deep.py"], "method too_deep proposed depth 99; the space small has 0, 1, 2, 3, 4"),
     ],

@@ -1,14 +1,18 @@
 """The kit over everything discovered, and over methods that each break one rule: every check can fail."""
 
+import contextlib
+import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import ray
 from ray import tune
+from ray.tune.schedulers import HyperBandScheduler
 from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.methods import known_methods, load_method
@@ -42,7 +46,7 @@ def test_every_known_method_conforms(name: str) -> None:
 
 
 def broken(method: SearchMethod) -> dict[str, str]:
-    return {check.name: check.detail for check in check_method("mine", method, small_space()) if not check.ok}
+    return {check.name: check.detail for check in check_method("mine", method, small_space()) if check.ok is False}
 
 
 class Good(SearchMethod):
@@ -89,7 +93,14 @@ class OutsideSpace(Good):
 
 class HalfDepth(Good):
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-        return self.grid([1.0, 2.0])
+        return self.grid([1.0, 2.5])
+
+
+class WholeFloats(Good):
+    """As Tune's `quniform` draws them."""
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return self.grid([1.0, np.float32(2.0), np.int64(3)])
 
 
 class TunesSomethingElse(Good):
@@ -126,18 +137,21 @@ class DoesNotPickle(Good):
 
 
 class _Forgetful(Searcher):
-    """Depends on what it is not told again: how often it was built in this process."""
+    """Depends on what it is not told again: the trials that were left open in this process."""
+
+    open: ClassVar[set[str]] = set()
 
     def __init__(self, depths: Sequence[int]) -> None:
         super().__init__(metric=METRIC, mode=MODE)
-        self.depths, self.n = depths, next(_CALLS)
+        self.depths, self.n = depths, len(self.open)
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         self.n += 1
+        self.open.add(trial_id)
         return {"depth": self.depths[self.n % len(self.depths)]}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        pass
+        self.open.discard(trial_id)
 
 
 class CannotContinue(Good):
@@ -168,7 +182,29 @@ def _is_finite(trial: TrialRecord) -> bool:
 
 class CrashesWhenNoneIsLeft(Good):
     def select(self, trials: Sequence[TrialRecord]) -> TrialRecord:
-        return [super().select([trial]) for trial in trials if trial.status == "finished" and _is_finite(trial)][0]  # noqa: RUF015
+        return [trial for trial in trials if trial.status == "finished" and _is_finite(trial)][0]  # noqa: RUF015
+
+
+class HangsInPlan(Good):
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        while True:
+            with contextlib.suppress(Exception):  # nor can it hold on by this
+                time.monotonic()
+
+
+class _Silent(_Forgetful):
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return Searcher.FINISHED  # type: ignore[return-value]
+
+
+class ProposesNothing(Good):
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return SearchPlan({}, _Silent(space.depth.values), num_samples=3)
+
+
+class Pauses(Good):
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return dataclasses.replace(super().plan(space, budget, seed), scheduler=HyperBandScheduler())
 
 
 class RaisesInPlan(Good):
@@ -182,7 +218,7 @@ class RaisesInPlan(Good):
         (SaysItHasNoSeed(), "any seed, same configurations", "it declares seeded = False, yet seed 3 proposed depths"),
         (ForgetsSeed(), "same seed, same configurations", "two runs with seed 3 proposed depths"),
         (OutsideSpace(), "every configuration lies in the space", "depth 7"),
-        (HalfDepth(), "every configuration lies in the space", "depth 1.0"),
+        (HalfDepth(), "every configuration lies in the space", "depth 2.5"),
         (TunesSomethingElse(), "every configuration lies in the space", "lr"),
         (MoreThanPlanned(), "no more trials than planned", "the plan states 2"),
         (DoesNotPickle(), "it pickles", "lock"),
@@ -191,14 +227,31 @@ class RaisesInPlan(Good):
         (SelectsFailed(), "select ignores failed and non-finite trials", "status failed"),
         (SelectsNotANumber(), "select ignores failed and non-finite trials", "log_likelihood=nan"),
         (CrashesWhenNoneIsLeft(), "select says what is wrong when no trial is left", "IndexError"),
-        (RaisesInPlan(), "plan is quick and starts no Ray", "ZeroDivisionError"),
+        (RaisesInPlan(), "plan is quick and starts no Ray", "plan(space, budget, seed) fails: ZeroDivisionError"),
+        (HangsInPlan(), "plan is quick and starts no Ray", "plan(space, budget, seed) did not end within 0.1 s"),
+        (ProposesNothing(), "every configuration lies in the space", "method mine proposed nothing: its searcher"),
+        (Pauses(), "plan is quick and starts no Ray", "its scheduler HyperBandScheduler pauses trials, and a trial"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, SearchMethod) else "",
 )
-def test_a_broken_rule_is_found(method: SearchMethod, rule: str, said: str) -> None:
+def test_a_broken_rule_is_found_and_one_cause_breaks_one_rule(
+    method: SearchMethod, rule: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(method, HangsInPlan):  # the others may be slow on a busy machine
+        monkeypatch.setattr("harness.running.search.PLAN_LIMIT_SECONDS", 0.1)
     found = broken(method)
-    assert rule in found, found
     assert said in found[rule]
+    others = {"select says what is wrong when no trial is left"} if isinstance(method, SelectsNotANumber) else set()
+    assert found.keys() - others == {rule}  # that one has two faults
+
+
+def test_what_builds_on_a_broken_rule_is_not_tried() -> None:
+    checks = check_method("mine", RaisesInPlan(), small_space())
+    assert [(check.ok, check.detail) for check in checks[1:]] == [(None, "not tried")] * 8
+
+
+def test_whole_floats_are_depths() -> None:
+    assert broken(WholeFloats()) == {}
 
 
 def test_a_slow_plan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

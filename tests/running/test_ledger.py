@@ -155,6 +155,58 @@ def test_a_killed_driver_leaves_an_unknown_tail() -> None:
     assert made.cost.held_seconds == 14.0
 
 
+def asked_to_stop(time: float) -> Interrupted:
+    return Interrupted(time=time, trial="t000", asked=True)
+
+
+def test_a_run_that_is_told_to_stop_loses_nothing_of_what_was_reported() -> None:
+    """Its worker saves what it has reported; what passed until the driver had written that down is overhead."""
+    reached = worked(held=6.0, epochs=20, train=6.0)
+    made = record(
+        told(
+            *(start(0), facts(0), report(6, 20, reached), asked_to_stop(6.5)),
+            *(start(1001), facts(1001, reached), report(1006, 50, worked(11.0, 50, train=11.0), stop_reason="cap")),
+            end(1006),
+        )
+    )
+    first, second = made.attempts
+    assert (first.ended, first.held_seconds, first.lost_seconds, first.tail_unknown) == ("interrupted", 6.5, 0.0, False)
+    assert (second.held_seconds, second.resumed_from_epoch) == (5.0, 20)
+    assert (made.cost.phases["lost"], made.cost.phases["other"]) == (0.0, 0.5)
+
+
+def test_what_a_stop_could_not_wait_for_is_lost_and_known() -> None:
+    checkpoint = worked(held=3.0, epochs=10, train=3.0)
+    made = record(
+        told(
+            *(start(0), facts(0), report(3, 10, checkpoint), report(6, 20, worked(6.0, 20, train=6.0))),
+            *(asked_to_stop(20), start(30), facts(30, checkpoint), end(31, "stopped")),
+        )
+    )
+    assert [attempt.lost_seconds for attempt in made.attempts] == [17.0, 0.0]
+    assert not any(attempt.tail_unknown for attempt in made.attempts)
+
+
+def test_a_worker_that_had_not_said_a_word_when_it_was_stopped_costs_nothing() -> None:
+    """How long it took to start, which is no cost of a search, nobody knows."""
+    made = record(
+        told(
+            *(start(0), asked_to_stop(9), start(30), facts(31, worker_start=(0.0, 1.0))),
+            *(report(34, 50, worked(3.0, 50, train=3.0), stop_reason="cap"), end(34)),
+        )
+    )
+    assert (made.cost.held_seconds, made.cost.phases["lost"]) == (3.0, 0.0)
+
+
+def test_a_trial_runs_between_its_start_and_whatever_ends_its_stay() -> None:
+    states = [TrialLog("t000", TASK, suggested_at=0.0).is_running]
+    log = told(start(0))
+    for event in (facts(1), asked_to_stop(2), start(3), died(4), start(5), end(6)):
+        states.append(log.is_running)
+        log.apply(event)
+    assert [*states, log.is_running] == [False, True, True, False, True, False, True, False]
+
+
 def test_a_trial_without_a_stop_reason_was_stopped_by_a_scheduler() -> None:
     made = record(told(start(0), facts(0), report(2, 10, worked(2.0, 10, train=2.0)), end(2, "stopped")))
     assert (made.status, made.stop_reason) == ("stopped", "scheduler")
@@ -178,8 +230,8 @@ def stays(draw: st.DrawFn) -> tuple[float, float, float, str, bool, bool]:
     """How long a worker worked, when it last saved, what the driver saw of it, how it ended, what was found then."""
     worked_for = draw(st.floats(0.1, 20.0))
     saved_at = draw(st.one_of(st.none(), st.floats(0.0, worked_for)))
-    ended = draw(st.sampled_from(["died", "interrupted"]))
-    seen = worked_for if ended == "died" else draw(st.floats(0.0, worked_for))
+    ended = draw(st.sampled_from(["died", "interrupted", "asked"]))
+    seen = draw(st.floats(0.0, worked_for)) if ended == "interrupted" else worked_for
     facts_seen, unreadable = draw(st.booleans()), draw(st.sampled_from([False, False, False, True]))
     return worked_for, -1.0 if saved_at is None else saved_at, seen, ended, facts_seen, unreadable
 
@@ -200,7 +252,8 @@ def test_phases_sum_to_held_whatever_was_killed(
         spent += worked_for
         checkpoint = 0.0 if unreadable else checkpoint + max(0.0, saved_at)
         now += worked_for
-        events.append(died(now) if ended == "died" else Interrupted(time=now + 100, trial="t000"))
+        unseen = Interrupted(time=now + 100, trial="t000")
+        events.append(died(now) if ended == "died" else asked_to_stop(now) if ended == "asked" else unseen)
         now += 200
     final = worked(checkpoint + last, 9, train=checkpoint + last)
     events += [start(now), facts(now, worked(checkpoint, 1, train=checkpoint))]

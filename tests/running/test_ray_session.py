@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import UserError
 from harness.running import ray_session
 from harness.running.runner import RunOptions, _use_every_cpu
 from tests.rehearsed import make_unit
@@ -115,6 +116,17 @@ def test_a_folder_is_short_enough_for_sockets(temp: Path, monkeypatch: pytest.Mo
         assert folder.parent == temp and folder.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("RAY_TMPDIR", "/" + "long/" * 30)
     assert ray_session._short_enough() == Path("/tmp")
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", f"{temp}/no")
+    with (
+        pytest.raises(
+            UserError, match=rf"^Ray needs a folder that exists .* \(RAY_TMPDIR, else TMPDIR\); {temp}/no can"
+        ),
+        ray_session.ray_session(None),
+    ):
+        pass
 
 
 def test_the_token_is_private_and_an_existing_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

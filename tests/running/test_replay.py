@@ -219,7 +219,7 @@ def test_a_scheduler_that_pauses_trials_is_refused_with_a_sentence(
     monkeypatch.setattr(Listed, "decision", decision)
     unit = replayed(tmp_path, Listed(depths=(1, 2)), {1: whole(1), 2: whole(1)}, devices=1)
     assert unit.failure is not None and unit.choice is None
-    assert f"method mine answers {decision} to a report" in unit.failure and "needs a live run" in unit.failure
+    assert f"method mine: its scheduler answers {decision} to a report" in unit.failure
 
 
 # --- recordings and replayed units ----------------------------------------------------------------------------------

@@ -1,11 +1,24 @@
 """The one ask/tell object: every driver asks and tells a method the same things, and plans it once."""
 
+import io
+import logging
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from ray.tune.schedulers import FIFOScheduler, MedianStoppingRule
-from ray.tune.search import Searcher
+from optuna.samplers import RandomSampler
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search.optuna import OptunaSearch
 
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
@@ -143,3 +156,124 @@ def test_a_method_that_asks_for_what_no_report_carries_is_refused(tmp_path: Path
     with pytest.raises(UserError) as error:
         make_unit(tmp_path, Loss(where=where))
     assert said in str(error.value)
+
+
+class Given(SearchMethod):
+    """Its parts are made by the test."""
+
+    searcher: ClassVar[Callable[[], Any]] = staticmethod(lambda: Recorder([]))
+    scheduler: ClassVar[Callable[[], TrialScheduler | None]] = staticmethod(lambda: None)
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        return SearchPlan({}, type(self).searcher(), type(self).scheduler(), num_samples=2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HyperBandScheduler(time_attr=TIME, max_t=50),
+        lambda: PopulationBasedTraining(hyperparam_mutations={"depth": [1, 2]}),
+        lambda: MedianStoppingRule(time_attr=TIME, hard_stop=False),
+    ],
+)
+def test_a_scheduler_that_pauses_trials_is_refused_before_anything_runs(
+    make: Callable[[], TrialScheduler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Given, "scheduler", staticmethod(make))
+    with pytest.raises(UserError, match=rf"^method mine: its scheduler {type(make()).__name__} pauses trials, and a t"):
+        make_unit(tmp_path, Given())
+
+
+class Pausing(FIFOScheduler):
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        return str(self.PAUSE)
+
+
+def test_one_of_a_users_own_that_pauses_ends_its_unit_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Given, "scheduler", Pausing)
+    assert run(tmp_path, Given()).failure == (
+        "method mine: its scheduler answers PAUSE to a report, and a trial can only go on (CONTINUE) or stop (STOP)"
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ASHAScheduler(time_attr=TIME, max_t=50, grace_period=10, reduction_factor=2),
+        lambda: ASHAScheduler(time_attr=TIME, max_t=50, grace_period=10, reduction_factor=2, metric=METRIC),
+        lambda: ASHAScheduler(time_attr=TIME, max_t=50, grace_period=10, reduction_factor=2, mode=MODE),
+        lambda: MedianStoppingRule(time_attr=TIME, grace_period=10, min_samples_required=1),
+    ],
+)
+def test_a_scheduler_without_metric_and_mode_gets_them(
+    make: Callable[[], TrialScheduler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Depth 4 comes after depth 2: one that maximises stops it where it is worse, and only there."""
+    monkeypatch.setattr(Given, "scheduler", staticmethod(make))
+    unit = run(tmp_path, Given(), value=lambda depth, epoch: -1.0 / depth, concurrency=1)
+    assert unit.failure is None
+    assert [record.status for record in unit.records()] == ["finished", "finished"]
+    reverse = run(tmp_path / "reverse", Given(), value=lambda depth, epoch: -1.0 * depth, concurrency=1)
+    assert [record.status for record in reverse.records()] == ["finished", "stopped"]
+
+
+def optuna_without_metric() -> Searcher:
+    from optuna.distributions import IntDistribution
+
+    return OptunaSearch(space={"depth": IntDistribution(0, 6)}, sampler=RandomSampler(seed=1))
+
+
+class Bare(Recorder):
+    """Says nothing of what it wants, and asks for its metric by the name that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self._metric = self._mode = None
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        assert result and self.mode == MODE
+        self.said.append(("end", result[self.metric], error))
+
+
+@pytest.mark.parametrize("make", [Bare, optuna_without_metric, lambda: ConcurrencyLimiter(Bare(), max_concurrent=1)])
+def test_a_searcher_without_metric_and_mode_gets_them(
+    make: Callable[[], Searcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Given, "searcher", staticmethod(make))
+    unit = run(tmp_path, Given(), concurrency=1)
+    assert unit.failure is None and unit.result is not None
+
+
+class Broken(SearchMethod):
+    hangs: bool
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        while self.hangs:
+            pass
+        raise ZeroDivisionError("in plan")
+
+
+def test_a_plan_that_raises_or_hangs_is_one_sentence_in_a_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.running.search.PLAN_LIMIT_SECONDS", 0.05)
+    with pytest.raises(
+        UserError, match=r"^method mine: plan\(space, budget, seed\) fails: ZeroDivisionError: in plan$"
+    ):
+        make_unit(tmp_path, Broken(hangs=False))
+    with pytest.raises(
+        UserError, match=r"^method mine: plan\(space, budget, seed\) did not end within 0.05 s; it must"
+    ):
+        make_unit(tmp_path, Broken(hangs=True))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_warning_of_rays_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = next(each for each in logging.getLogger("ray").handlers if each.filters)
+    monkeypatch.setattr(handler, "stream", shown := io.StringIO())
+    for _ in range(3):
+        logging.getLogger("ray.tune.search").warning("of %s", "a test")
+    assert shown.getvalue().count("of a test") == 1

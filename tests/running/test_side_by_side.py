@@ -1,14 +1,15 @@
 """Units side by side: whose turn it is, the limit on units, the limit on cost."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.tune.experiment import Trial
 
-from harness.running.ledger import Died, Started
+from harness.running.ledger import Died, Ended, Interrupted, Started
 from harness.running.replay import unused_experiment
-from harness.running.side_by_side import SharedSearch, SideBySide
+from harness.running.side_by_side import SharedSearch, SideBySide, StopAsked
 from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
 
@@ -83,6 +84,45 @@ def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> 
     assert again[0].failure == "its result could not be written: OSError: no space left on device"
     assert again[1].result is not None
     assert run(tmp_path, "ldn").result is not None  # the next run writes it
+
+
+def test_a_run_that_is_told_to_stop_waits_for_running_reports_and_starts_nothing(tmp_path: Path) -> None:
+    unit = make_unit(tmp_path, "grid")
+    made = together([unit], tmp_path, slots=2, queue=2)
+    search = SharedSearch(made)
+    first, second, waiting = (search.next_trial() for _ in range(3))
+    assert first and second and waiting
+    made.on_start(first.trial_id)
+    made.on_start(second.trial_id)
+    made.stop.say = lambda sentence: None
+    made.stop.ask(signal.SIGTERM)
+    assert search.next_trial() is None
+    made.on_interrupt(first.trial_id)  # it has reported
+    assert search.next_trial() is None
+    made.on_complete(second.trial_id)  # it has ended
+    with pytest.raises(StopAsked):
+        search.next_trial()
+    *_, interrupted, ended = unit.folder.events()
+    assert isinstance(interrupted, Interrupted) and (interrupted.trial, interrupted.asked) == ("t000", True)
+    assert isinstance(ended, Ended) and ended.trial == "t001"
+    again = run(tmp_path, "grid")  # the one that was interrupted and the one that waited are taken up
+    assert again.result is not None and again.result.trials == 7
+
+
+def test_a_stop_waits_for_reports_no_longer_than_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = make_unit(tmp_path, "grid")
+    made = together([unit], tmp_path, slots=2)
+    first = made.next_trial()
+    assert first
+    made.on_start(first.trial_id)
+    made.stop.say = lambda sentence: None
+    made.stop.ask(signal.SIGTERM)
+    made.leave_if_told()
+    monkeypatch.setattr("harness.running.stopping.PATIENCE_SECONDS", 0.0)
+    with pytest.raises(StopAsked):
+        made.leave_if_told()
+    last = list(unit.folder.events())[-1]
+    assert isinstance(last, Interrupted) and last.asked and not unit.live
 
 
 def test_a_long_silence_names_what_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from harness.records import Progress
 from harness.running import worker
 from harness.running.messages import Facts, Report, RetrainTask, TrainTask, checkpoint_key, received_report
 from harness.training.checkpoints import CheckpointStore
+from harness.training.train import cost_in_checkpoint
 from tests.running.results import wait_for
 from tests.tiny import config, spirals
 
@@ -205,6 +206,29 @@ def test_a_checkpoint_that_can_be_read_is_gone_on_from(tmp_path: Path, monkeypat
     trained(tmp_path, monkeypatch)
     facts, _ = trained(tmp_path, monkeypatch)
     assert (facts.warning, facts.resumed_from.epochs) == ("", 6)
+
+
+def test_a_run_that_is_told_to_stop_keeps_what_a_trial_has_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved by another thread, as soon as the trial waits for the answer to a report."""
+    sent: list[Report] = []
+
+    def report(result: dict[str, Any]) -> None:
+        sent.append(received_report(result))
+        if len(sent) == 3:
+            worker.save_now(None)
+            raise SystemExit(0)  # as Tune ends a trial
+
+    monkeypatch.setattr("harness.running.worker.tune.report", report)
+    one = worker._Worker(CONFIG, CheckpointStore(str(tmp_path)), 1.0, torch.device("cpu"), None, (0.0, 0.0))
+    one.load_data(None)
+    with pytest.raises(SystemExit):
+        one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    told = sent[-1].progress
+    kept = cost_in_checkpoint(tmp_path / checkpoint_key("unit", "t000"), CONFIG, torch.device("cpu"))
+    assert told and told.epoch == kept.epochs
+    assert worker._save is None and not worker._training.locked()
 
 
 def test_a_trial_that_is_told_to_stop_leaves_no_later_checkpoint(

@@ -1,6 +1,7 @@
 """The live table and the plain lines, drawn from units at every stage."""
 
 import io
+import signal
 import time
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import pytest
 from rich.console import Console
 
 from harness.running.rehearsal import rehearse, unimodal
+from harness.running.replay import unused_experiment
 from harness.running.side_by_side import SideBySide
+from harness.running.stopping import STOPPING
 from harness.running.unit import RunningUnit
-from harness.terminal.live_table import live_table, summary, table
+from harness.terminal.live_table import AROUND, HINT, live_table, summary, table
 from tests.rehearsed import make_unit, run
+from tests.running.results import wait_for
 
 
 def together(*units: RunningUnit) -> SideBySide:
@@ -20,7 +24,7 @@ def together(*units: RunningUnit) -> SideBySide:
 
 def drawn(*units: RunningUnit) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(table(together(*units), time.monotonic() - 10))
+    console.print(table(together(*units), rows=20))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -41,7 +45,44 @@ def test_a_row_for_every_unit_whatever_its_state(tmp_path: Path) -> None:
     assert best == f"{unimodal(2, 50):.4f}"
     assert row(text, "grid/seed-0")[1] == "7/7" and row(text, "grid/seed-0")[-2:] == ["5", "complete"]
     assert row(text, "asha/seed-0")[-1] == "failed"
-    assert "left; Ctrl-C stops, re-run to resume" in " ".join(text.split())
+
+
+def test_a_trial_that_waits_for_a_worker_does_not_run(tmp_path: Path) -> None:
+    unit = make_unit(tmp_path, "grid")
+    made = SideBySide([unit], 2, 2, None, None, lambda unit: None)
+    made.prepare(unused_experiment(str(tmp_path / "ray")))
+    first, *waiting = iter(made.next_trial, None)
+    assert first is not None and len(waiting) == 3
+    assert row(drawn(unit), "grid/seed-0") == ["grid/seed-0", "0/7", "0.0", "searching"]
+    made.on_start(first.trial_id)
+    assert row(drawn(unit), "grid/seed-0") == ["grid/seed-0", "0/7", "1", "0.0", "searching"]
+
+
+def test_more_units_than_lines_show_those_at_work_and_count_the_rest(tmp_path: Path) -> None:
+    done = [run(tmp_path, "ldn", seed=seed) for seed in range(3)]
+    waiting = [make_unit(tmp_path, "ldn", seed=seed) for seed in range(3, 9)]
+    at_work = run(tmp_path, "golden_section", max_steps=9)
+    made = together(*done, at_work, *waiting)
+    console = Console(file=io.StringIO(), width=100, height=3 + AROUND, force_terminal=True)
+    with live_table(made, console) as refresh:
+        refresh()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "golden_section/seed-0" in text and "and 1 complete, 6 waiting" in text and HINT in text
+    assert "…" not in text  # what Live puts in place of lines that do not fit
+
+
+def test_a_stop_is_told_at_once_and_the_table_stays(tmp_path: Path) -> None:
+    """Also while the run is too busy to draw: Live asks by itself."""
+    made = together(run(tmp_path, "golden_section", max_steps=9))
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    assert isinstance(console.file, io.StringIO)
+    with live_table(made, console):
+        made.stop.ask(signal.SIGINT)
+        wait_for(lambda: STOPPING in console.file.getvalue(), "the sentence")  # type: ignore[attr-defined]
+    last = console.file.getvalue().rpartition("best val LL")[2]
+    assert "golden_section/seed-0" in last and STOPPING in last and HINT not in last
+    assert "\x1b[2K" not in last  # nothing is wiped out after the last drawing
 
 
 def test_the_tasks_after_the_choice_have_their_own_state(tmp_path: Path) -> None:

@@ -127,13 +127,13 @@ class OpensTheTestSet(Good):
 def broken(method: OneShotMethod, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setitem(methods._own, "mine", type(method))
     found = {}
-    for rule, test in network_rules("mine", method, small_space()):
+    for rule in network_rules("mine", method, small_space()):
         try:
-            test()
+            rule.test()
         except (NotKept, UserError) as error:
-            found[rule] = str(error)
-        except ZeroDivisionError as error:  # `harness check` says the same of any other rule that cannot be tried
-            found[rule] = str(error)
+            found[rule.name] = str(error)
+        except ZeroDivisionError as error:  # `harness check` does not try rules that build on a broken one
+            found[rule.name] = str(error)
     return found
 
 
