@@ -90,15 +90,19 @@ def exit_now(code: int) -> None:
 
 @contextlib.contextmanager
 def _handled(signals: Sequence[signal.Signals], handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """In the main thread, which alone can take signals. One that is ignored stays so: `nohup` asks for it."""
+    """In the main thread, which alone can take signals. A SIGHUP that is ignored stays so: `nohup` asks for it.
+
+    SIGINT is taken even so: a script's shell ignores it for what it runs in the background, and `kill -INT` is meant.
+    """
 
     def handle(signum: int, frame: Any) -> None:
         if signum == signal.SIGHUP:
             _let_go_of_a_dead_terminal()
         handler(signum, frame)
 
-    taken = signals if threading.current_thread() is threading.main_thread() else ()
-    before = {each: signal.signal(each, handle) for each in taken if signal.getsignal(each) is not signal.SIG_IGN}
+    in_main = threading.current_thread() is threading.main_thread()
+    unwanted = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    before = {each: signal.signal(each, handle) for each in signals if in_main and each not in unwanted}
     try:
         yield
     finally:
