@@ -325,7 +325,8 @@ class Drill:
                     yield f"{method} {event.trial} was started after its end"
         if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
             yield f"left behind: {', '.join(left)}"
-        wanted = {keys.KIND_SEARCH: len(self.methods), keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
+        searches = len(self.methods)
+        wanted = {keys.KIND_SEARCH: searches, keys.KIND_MEAN: searches, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
         if (tree := self.tree()) != wanted:
             yield f"MLflow has {tree}, wanted {wanted}"
         if "Traceback" in (said := self.stderr.read_text()) or "*** SIG" in said:
