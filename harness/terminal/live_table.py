@@ -154,7 +154,7 @@ def _state(unit: RunningUnit) -> str:
         return "failed"
     if unit.choice:
         return next((task for task in ("retrained", "refit") if task in unit.live.values()), "test")
-    return "searching" if unit.live or _ended(unit) else "waiting"
+    return "searching" if unit.logs else "waiting"
 
 
 def _left(together: SideBySide, began: float) -> str:
