@@ -153,7 +153,9 @@ def test_one_worker_of_each_kind_through_ray(one_ray: None, tmp_path: Path, caps
 
     address = ray.get_runtime_context().gcs_address
     report = tmp_path / "report.json"
-    main(["doctor", "--gpu", "--address", address, "--storage", str(tmp_path / "s"), "--report", str(report)])
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--gpu", "--address", address, "--storage", str(tmp_path / "s"), "--report", str(report)])
+    assert end.value.code == 0
     printed = capsys.readouterr().out
     assert "numbers" in printed and "conv steps" in printed and "MiB written in" in printed
     [measured] = json.loads(report.read_text())
