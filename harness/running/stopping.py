@@ -68,7 +68,7 @@ def ends_in_order(may_exit: bool) -> Iterator[Stop]:
     """
     stop = Stop(may_exit)
 
-    def ask(signum: int, frame: Any) -> None:
+    def ask(signum: int) -> None:
         if not stop.by:
             stop.ask(signum)
         elif may_exit:
@@ -76,8 +76,12 @@ def ends_in_order(may_exit: bool) -> Iterator[Stop]:
         else:
             raise KeyboardInterrupt
 
-    with _handled(SIGNALS if may_exit else SIGNALS[:1], ask):
-        yield stop
+    if may_exit:
+        with _heard_at_once(ask), _handled(SIGNALS, lambda signum, frame: None):
+            yield stop
+    else:
+        with _handled(SIGNALS[:1], lambda signum, frame: ask(signum)):
+            yield stop
 
 
 def exit_now(code: int) -> None:
@@ -108,6 +112,35 @@ def _handled(signals: Sequence[signal.Signals], handler: Callable[[int, Any], No
     finally:
         for each, handled in before.items():
             signal.signal(each, signal.SIG_DFL if handled is None else handled)
+
+
+@contextlib.contextmanager
+def _heard_at_once(hear: Callable[[int], None]) -> Iterator[None]:
+    """Calls `hear` from a thread, with the number of each signal that is handled.
+
+    A handler has to wait until the main thread is back from native code; from Ray's start that takes seconds.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def listen() -> None:
+        while number := os.read(reading, 1):
+            if number[0] in SIGNALS:
+                hear(number[0])
+
+    listener = threading.Thread(target=listen, name="hears signals", daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        listener.join()
+        os.close(reading)
 
 
 def _let_go_of_a_dead_terminal() -> None:

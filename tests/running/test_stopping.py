@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -37,8 +38,27 @@ def test_a_run_says_so_and_goes_on_until_it_can_be_left(how: signal.Signals, cap
     with ends_in_order(may_exit=True) as stop:
         assert not stop.by
         send(how)
+        wait_for(lambda: bool(stop.by), "the signal")
         assert stop.by == how and 0 < stop.seconds_left <= PATIENCE_SECONDS
     assert capfd.readouterr().err == f"{STOPPING}\n"
+
+
+def test_a_run_says_so_while_its_main_thread_is_in_native_code() -> None:
+    """As it is for seconds while Ray starts: Python calls no handler until it is back."""
+    program = (
+        "import signal; from harness.running.stopping import ends_in_order\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+        "with ends_in_order(may_exit=True):\n"
+        "    print('in native code', flush=True)\n"
+        "    signal.sigwait([signal.SIGUSR1])"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == "in native code\n"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.readline()  # before it is back
+        process.send_signal(signal.SIGUSR1)
+    assert said == f"{STOPPING}\n" and process.returncode == 0
 
 
 def test_a_second_ctrl_c_is_raised_where_the_process_is_not_ours() -> None:
