@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "comparing": {"text"},
     "reporting": {"comparing", "text"},
     "replaying": {"methods", "running", "comparing", "reporting", "text"},
-    "tracking": {"comparing", "running", "training", "cluster", "text"},
+    "tracking": {"comparing", "models", "running", "training", "cluster", "text"},
     "studies": {"models", "data", "methods", "training", "running", "comparing", "reporting", "tracking", "text"},
     "terminal": {"methods", "training", "running", "studies", "text"},
 }
@@ -73,6 +73,11 @@ def test_a_folder_shows_a_role() -> None:
     assert len(list(ROOT.glob("*.py"))) <= 12
     one_thing_each = {"methods"}  # a file per method, as many as there are
     assert all(len(list((ROOT / package).glob("*.py"))) <= 18 for package in MAY_IMPORT.keys() - one_thing_each)
+
+
+def test_what_goes_into_a_model_of_mlflows_imports_nothing_of_this_package() -> None:
+    for path in (ROOT / "models" / "resnet.py", ROOT / "tracking" / "depth_search_classifier.py"):
+        assert "harness" not in _packages(path)
 
 
 def test_tests_mirror_the_packages() -> None:

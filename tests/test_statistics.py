@@ -216,6 +216,15 @@ def test_rank_correlation() -> None:
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=3, max_size=20))
+def test_rank_correlation_is_scipys(pairs: list[tuple[int, int]]) -> None:
+    """With ties, which share the mean of their ranks."""
+    first, second = ([float(pair[side]) for pair in pairs] for side in (0, 1))
+    found = rank_correlation(first, second)
+    if found is not None:
+        assert found == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
+
+
 # --- simulated studies --------------------------------------------------------------------------------------------
 
 

@@ -24,8 +24,6 @@ class Counted(Protocol):
 
 def count(network: Counted, samples: int, blocks: int, heads: int) -> None:
     """A pass of so many samples. Outside the backbone, whose compiled form must not change with every pass."""
-    if torch.compiler.is_compiling():  # MLflow's copy of a network is traced, and has no cost
-        return
     passes = network.trained if torch.is_grad_enabled() else network.looked
     passes.samples += samples
     passes.blocks += samples * blocks

@@ -1,9 +1,10 @@
 """The residual backbone both networks share: stem f_0, blocks f_1…f_D of one width, output block f_{D+1}.
 
 a_0 = f_0(x),   a_i = a_{i-1} + f_i(a_{i-1}),   p(y | x, d=i) = softmax(f_{D+1}(a_i))
+
+This file goes into every model in MLflow, so that it works where this package is not: it imports nothing of it.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.errors import UserError
-from harness.spaces import Convolutional, FullyConnected, NetworkSettings
+HeadNorm = Literal["per_depth", "shared"]
 
 
 class Backbone(nn.Module):
@@ -68,46 +68,20 @@ class Backbone(nn.Module):
         return Backbone(self.stem, list(self.blocks)[: depths[-1]], head, n_heads=len(depths))
 
 
-def build_backbone(
-    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int
+def fully_connected(n_inputs: int, width: int, n_classes: int, n_blocks: int, n_heads: int) -> Backbone:
+    """f_i: Linear, ReLU, BatchNorm. Depth 0 is a linear model."""
+    stem = nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, width))
+    blocks = [nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.BatchNorm1d(width)) for _ in range(n_blocks)]
+    return Backbone(stem, blocks, nn.Linear(width, n_classes), n_heads)
+
+
+def convolutional(
+    n_inputs: int, channels: int, bottleneck: int, head_bn: HeadNorm, n_classes: int, n_blocks: int, n_heads: int
 ) -> Backbone:
-    match settings:
-        case FullyConnected(width=w):
-            n_inputs = math.prod(sample_shape)
-            stem: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, w))
-            blocks = [nn.Sequential(nn.Linear(w, w), nn.ReLU(), nn.BatchNorm1d(w)) for _ in range(n_blocks)]
-            return Backbone(stem, blocks, nn.Linear(w, n_classes), n_heads)
-        case Convolutional(channels=c, bottleneck=b):
-            _check_image(sample_shape)
-            stem = PooledConv(sample_shape[0], c, kernel_size=5)
-            blocks = [_bottleneck(c, b) for _ in range(n_blocks)]
-            return Backbone(stem, blocks, ConvHead(c, n_classes, n_heads, settings.head_bn), n_heads)
-
-
-def parameter_count(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int) -> int:
-    """Of the backbone that `build_backbone` would build, without building it."""
-    match settings:
-        case FullyConnected(width=w):
-            stem, block, head = _linear(math.prod(sample_shape), w), _linear(w, w) + 2 * w, _linear(w, n_classes)
-        case Convolutional(channels=c, bottleneck=b):
-            stem, head = _linear(25 * sample_shape[0], c), _linear(c, c) + 2 * c + _linear(c, n_classes)
-            block = 2 * (c + b + b) + _linear(c, b) + _linear(9 * b, b) + _linear(b, c)
-    return stem + n_blocks * block + head
-
-
-def _linear(n_in: int, n_out: int) -> int:
-    return (n_in + 1) * n_out
-
-
-def _check_image(sample_shape: tuple[int, ...]) -> None:
-    if len(sample_shape) != 3:
-        raise UserError(
-            f"network.kind conv needs images; this data set's samples are {math.prod(sample_shape)} features without "
-            "a shape, use network.kind fc"
-        )
-    _, height, width = sample_shape
-    if min(height, width) < 6:  # the 5×5 convolution and the 2×2 pool leave nothing of a smaller one
-        raise UserError(f"network.kind conv needs images of at least 6×6 pixels; got {height}×{width}")
+    """A pooled convolution, pre-activation bottlenecks, and an output block on globally pooled features."""
+    stem = PooledConv(n_inputs, channels, kernel_size=5)
+    blocks = [_bottleneck(channels, bottleneck) for _ in range(n_blocks)]
+    return Backbone(stem, blocks, ConvHead(channels, n_classes, n_heads, head_bn), n_heads)
 
 
 def _bottleneck(channels: int, bottleneck: int) -> nn.Sequential:
@@ -139,7 +113,7 @@ def _pool(activation: Tensor) -> Tensor:
 class ConvHead(nn.Module):
     """One residual fc block and a linear layer, on a stack of pooled features (K, N, C) → (K, N, classes)."""
 
-    def __init__(self, width: int, n_classes: int, n_heads: int, head_bn: Literal["per_depth", "shared"]) -> None:
+    def __init__(self, width: int, n_classes: int, n_heads: int, head_bn: HeadNorm) -> None:
         super().__init__()
         self.fc = nn.Linear(width, width)
         self.bn = StackedBatchNorm(width, n_heads, head_bn)
@@ -166,7 +140,7 @@ class StackedBatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, width: int, n_heads: int, mode: Literal["per_depth", "shared"]) -> None:
+    def __init__(self, width: int, n_heads: int, mode: HeadNorm) -> None:
         super().__init__()
         self.mode = mode
         self.n_heads = n_heads

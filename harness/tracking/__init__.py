@@ -1,6 +1,6 @@
 """MLflow: a view of the records that can be rebuilt from disk at any time. Nothing outside this package imports MLflow.
 
-`content` says what a run holds, `writer` writes it once, `models` logs networks (with `depth_search_model` inside),
+`content` says what a run holds, `writer` writes it once, `models` logs networks (`depth_search_classifier` inside),
 `views` presets what a person sees first, `server` shows it.
 """
 

@@ -59,7 +59,7 @@ class Tracker:
     def write_unit(self, unit: Unit, model: FindModel | None = None) -> bool:
         """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
 
-        `model` finds the unit's network, None when there is none; it is asked only while that is not logged yet.
+        `model` finds the unit's `model.pt`, None when there is none; it is asked only while that is not logged yet.
         """
         return self._guarded(lambda: self._write_unit(unit, model), False)
 
@@ -225,7 +225,7 @@ class Tracker:
                 if found is None:
                     return False
                 models.save(found, path)
-            except Exception as error:  # a network that cannot be traced: MLflow itself is well, so go on with it
+            except Exception as error:  # a file that cannot be read: MLflow itself is well, so go on with it
                 log.warning("the model of %s is not logged to MLflow: %s", unit_key(unit), _in_short(error, self.uri))
                 return False
             uri = models.upload(self.client, parent, models.name_of(unit.plan), path)

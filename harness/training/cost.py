@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from harness.data.on_device import EVAL_BATCH
+from harness.models.build import build_backbone, parameter_count
 from harness.models.passes import Passes
-from harness.models.resnet import build_backbone, parameter_count
 from harness.records import PHASES, Cost, TrialConfig
 from harness.spaces import NetworkSettings
 from harness.training.devices import wait_for

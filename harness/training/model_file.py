@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from harness.data.columns import Column
 from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet
+from harness.models.build import build_backbone
 from harness.models.depth_posterior import DepthPosterior
-from harness.models.resnet import build_backbone
 from harness.records import TrialConfig
+from harness.spaces import NetworkSettings
 
 
 class HandedOver(nn.Module):
@@ -22,6 +23,7 @@ class HandedOver(nn.Module):
     def __init__(
         self,
         network: ChosenNet,
+        settings: NetworkSettings,
         mean: Tensor,
         std: Tensor,
         row_shape: tuple[int, ...],
@@ -30,6 +32,7 @@ class HandedOver(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
+        self.settings = settings
         self.row_shape = row_shape
         self.class_names = class_names
         self.columns = columns  # of a table, whose features the rows are; empty for other data
@@ -70,6 +73,7 @@ def load_model(path: Path) -> HandedOver:
     channels, *size = content["sample_shape"]
     return HandedOver(
         network,
+        config.network,
         content["mean"],
         content["std"],
         row_shape=(*size, channels),

@@ -6,8 +6,8 @@ from harness.data.memory import check_fits
 from harness.errors import UserError
 from harness.methods import blaming, one_shot_method
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
+from harness.models.build import build_backbone, parameter_count
 from harness.models.depth_posterior import DepthWeights, log_prior
-from harness.models.resnet import build_backbone, parameter_count
 from harness.records import TrialConfig
 from harness.seeds import torch_generator, torch_seeded
 from harness.spaces import NetworkSettings

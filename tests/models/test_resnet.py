@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import UserError
-from harness.models.resnet import PooledConv, StackedBatchNorm, build_backbone, parameter_count
+from harness.models.build import build_backbone, parameter_count
+from harness.models.resnet import PooledConv, StackedBatchNorm
 from harness.spaces import Convolutional, FullyConnected
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config

@@ -17,12 +17,13 @@ from mlflow import MlflowClient
 from harness import keys
 from harness.comparing.values import Winner
 from harness.data.columns import Column
+from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet, OneShotNet
 from harness.records import TrialConfig, Unit
 from harness.spaces import SearchSpace
 from harness.tracking import models
 from harness.tracking.writer import Tracker, sync
-from harness.training.model_file import HandedOver
+from harness.training.model_file import load_model, save_model
 from harness.training.networks import build_network
 from harness.training.predict import Predictor
 from tests.synthetic import make_space, make_units
@@ -74,16 +75,33 @@ def of_fixed_depth(network: dict[str, Any], sample_shape: tuple[int, ...], seed:
     return built
 
 
-def handed_over(kind: str, seed: int = 0, fixed: bool = False) -> HandedOver:
-    """With a normalisation that matters."""
+def handed_over(folder: Path, kind: str, seed: int = 0, fixed: bool = False) -> Path:
+    """A `model.pt`, with a normalisation that matters."""
     built: Callable[[dict[str, Any], tuple[int, ...], int], ChosenNet] = of_fixed_depth if fixed else trained_a_little
-    if kind == "images":
-        network, row_shape = built({"kind": "conv", "channels": 8}, (1, 8, 8), seed), (8, 8, 1)
-        return HandedOver(network, torch.tensor([100.0]), torch.tensor([50.0]), row_shape, CLASSES, ()).eval()
     features = sum(len(column.feature_names) for column in COLUMNS) if kind == "table" else 2
-    network = built({"kind": "fc", "width": 8}, (features,), seed)
-    mean, std = torch.linspace(-1, 1, features), torch.linspace(0.5, 2, features)
-    return HandedOver(network, mean, std, (features,), CLASSES, COLUMNS if kind == "table" else ()).eval()
+    rows = np.zeros((0, 8, 8, 1) if kind == "images" else (0, features), np.float32)
+    mean = np.array([100.0]) if kind == "images" else np.linspace(-1, 1, features)
+    std = np.array([50.0]) if kind == "images" else np.linspace(0.5, 2, features)
+    settings = {"kind": "conv", "channels": 8} if kind == "images" else {"kind": "fc", "width": 8}
+    data = TrainingData(
+        x=rows,
+        y=np.zeros(0),
+        train_rows=np.zeros(0),
+        val_rows=np.zeros(0),
+        n_classes=3,
+        mean=mean.astype(np.float32),
+        std=std.astype(np.float32),
+        split_hash="",
+        class_names=CLASSES,
+        columns=COLUMNS if kind == "table" else (),
+    )
+    network = built(settings, data.sample_shape, seed)
+    config = TrialConfig.of(
+        make_space(network=settings, depth={"min": 0, "max": 4}), "ddn" if fixed else "ldn", 4, seed
+    )
+    path = folder / f"{kind}-{seed}-{fixed}.pt"
+    save_model(path, network, 2, config, data)
+    return path
 
 
 def rows_for(kind: str, count: int) -> Any:
@@ -138,16 +156,16 @@ print(json.dumps([[each.columns.tolist(), each.index.tolist(), each.to_numpy().t
 def test_a_network_predicts_the_same_where_this_package_is_not(
     uri: str, tmp_path: Path, kind: str, fixed: bool
 ) -> None:
-    model, units = handed_over(kind, fixed=fixed), make_units(["ldn"], [0], space=SMALL)
+    model, units = handed_over(tmp_path, kind, fixed=fixed), make_units(["ldn"], [0], space=SMALL)
     for _ in range(2):
         assert sync(units, uri, lambda unit: model).warning is None
     assert_complete(uri, units)
     parent = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_UNIT_KEY] == "synthetic/ldn/seed-0")
     assert parent.outputs is not None and len(parent.outputs.model_outputs) == 1, "writing again logs no second one"
-    rows = rows_for(kind, 7)  # another number of rows than was traced
+    rows = rows_for(kind, 7)
     pd.to_pickle(rows, tmp_path / "rows.pkl")
     where = f"runs:/{parent.info.run_id}/ldn-synthetic-seed-0"  # method, space and seed
-    expected = Predictor(model).predict_proba(rows)
+    expected = Predictor.load(model).predict_proba(rows)
     index = list(range(100, 107)) if kind == "table" else list(range(7))
     several, single = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), where)
     assert several[:2] == [list(CLASSES), index] and single[:2] == [list(CLASSES), index[:1]]
@@ -157,28 +175,27 @@ def test_a_network_predicts_the_same_where_this_package_is_not(
 
 
 @pytest.mark.slow
-def test_the_torch_graph_is_there_too(uri: str, tmp_path: Path) -> None:
-    model, units = handed_over("features"), make_units(["ldn"], [0], space=SMALL)
-    sync(units, uri, lambda unit: model)
-    [address] = [run.data.tags[keys.TAG_MODEL] for run in runs_of(uri) if keys.TAG_MODEL in run.data.tags]
+def test_the_torch_network_is_there_too(tmp_path: Path) -> None:
+    model = handed_over(tmp_path, "features")
+    models.save(model, tmp_path / "saved")
     x = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
     script = """
 import json
 import mlflow, torch
-mlflow.set_tracking_uri(sys.argv[1])
-log_probs = mlflow.pytorch.load_model(sys.argv[2])(torch.tensor(json.loads(sys.argv[3])))
-info = mlflow.models.get_model_info(sys.argv[2])
+network = mlflow.pyfunc.load_model("saved").get_raw_model()
+info = mlflow.models.get_model_info("saved")
+log_probs = network(torch.tensor(json.loads(sys.argv[1])))
 print(json.dumps([log_probs.tolist(), info.signature.outputs.input_names(), info.metadata["classes"]]))
 """
-    found, named, classes = in_a_fresh_process(tmp_path, script, uri, address, json.dumps(x.tolist()))
-    torch.testing.assert_close(torch.tensor(found), model(x), rtol=1e-5, atol=1e-6)
+    found, named, classes = in_a_fresh_process(tmp_path, script, json.dumps(x.tolist()))
+    torch.testing.assert_close(torch.tensor(found), load_model(model)(x), rtol=1e-5, atol=1e-6)
     assert named == classes == list(CLASSES)
 
 
 @pytest.mark.slow
 def test_mistaken_rows_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    models.save(handed_over("table"), tmp_path / "table")
-    models.save(handed_over("features"), tmp_path / "features")
+    models.save(handed_over(tmp_path, "table"), tmp_path / "table")
+    models.save(handed_over(tmp_path, "features"), tmp_path / "features")
     script = """
 import json
 import mlflow, numpy as np, pandas as pd
@@ -224,9 +241,9 @@ def registered(uri: str, space: SearchSpace = SMALL) -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path: Path) -> None:
     units = make_units(["ldn", "grid"], [0, 1], space=SMALL)
-    networks = {unit.plan.hash: handed_over("features", seed) for seed, unit in enumerate(units)}
+    networks = {unit.plan.hash: handed_over(tmp_path, "features", seed) for seed, unit in enumerate(units)}
 
-    def network(unit: Unit) -> HandedOver:
+    def network(unit: Unit) -> Path:
         return networks[unit.plan.hash]
 
     assert sync(units, uri, network).warning is None
@@ -244,4 +261,4 @@ def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path
     pd.to_pickle(rows, tmp_path / "rows.pkl")
     [first, _] = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), "models:/synthetic@winner")
     [won] = [unit for unit in units if (unit.plan.method, unit.plan.seed) == ("ldn", 1)]
-    np.testing.assert_allclose(first[2], Predictor(network(won)).predict_proba(rows), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(first[2], Predictor.load(network(won)).predict_proba(rows), rtol=1e-6, atol=1e-7)

@@ -37,6 +37,7 @@ def test_what_is_saved_is_fetched(store: CheckpointStore) -> None:
 
 def test_a_save_that_fails_leaves_the_old_checkpoint(store: CheckpointStore) -> None:
     store.save("t", write("whole"))
+    store.settle()
 
     def torn(path: Path) -> None:
         path.write_text("ha")

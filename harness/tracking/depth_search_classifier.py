@@ -1,8 +1,11 @@
 """The code inside a logged model: rows in, the probability of each class out.
 
-This file is copied into every model, so that it works where this package is not. It imports nothing of it.
+This file is copied into every model, beside `depth_search_resnet.py` (a copy of harness/models/resnet.py), so that it
+works where this package is not. It imports nothing of it.
 """
 
+import importlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from mlflow.models import Model
+from torch import Tensor, nn
 
 BATCH = 4096  # rows
 
@@ -18,9 +22,7 @@ BATCH = 4096  # rows
 class ClassProbabilities:
     """Takes rows as they are in the data set: features (N, F), images (N, H, W, C), or of a table a DataFrame."""
 
-    def __init__(
-        self, network: torch.nn.Module, classes: Sequence[str], row_shape: Sequence[int], columns: Any
-    ) -> None:
+    def __init__(self, network: nn.Module, classes: Sequence[str], row_shape: Sequence[int], columns: Any) -> None:
         self.network = network  # normalises; gives log-probabilities
         self.classes, self.row_shape, self.columns = list(classes), tuple(row_shape), columns
 
@@ -35,6 +37,45 @@ class ClassProbabilities:
         with torch.inference_mode():
             probabilities = torch.cat([self.network(part).exp() for part in parts])
         return pd.DataFrame(probabilities.numpy(), columns=self.classes, index=index)
+
+    def get_raw_model(self) -> nn.Module:
+        """What `get_raw_model()` of a loaded model gives: the torch module, rows in, log-probabilities out."""
+        return self.network
+
+
+class Network(nn.Module):
+    """log p(y | x) = log Σ_i q_i p(y | x, d=i) over the depths that the network predicts at; for a fixed depth, one."""
+
+    mean: Tensor
+    std: Tensor
+    log_q: Tensor
+
+    def __init__(self, backbone: nn.Module, mean: Tensor, std: Tensor, log_q: Tensor) -> None:
+        super().__init__()
+        self.backbone = backbone
+        for name, value in (("mean", mean), ("std", std), ("log_q", log_q)):
+            self.register_buffer(name, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x.float() - self.mean) / self.std
+        log_probs: Tensor = self.backbone(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)  # (K, N, classes)
+        return torch.logsumexp(self.log_q[:, None, None] + log_probs, dim=0)
+
+
+def network_of(content: Mapping[str, Any], settings: Mapping[str, Any]) -> Network:
+    """From what a unit's `model.pt` holds, and the settings of its network."""
+    resnet: Any = importlib.import_module("depth_search_resnet")
+    shape, weights = content["sample_shape"], content["weights"]
+    logits = weights.get("posterior.logits", torch.zeros(1))
+    sizes = {"n_classes": content["n_classes"], "n_blocks": content["d_opt"], "n_heads": len(logits)}
+    sizes |= {name: value for name, value in settings.items() if name != "kind"}
+    if settings["kind"] == "conv":
+        backbone = resnet.convolutional(shape[0], **sizes)
+    else:
+        backbone = resnet.fully_connected(math.prod(shape), **sizes)
+    own = "backbone."
+    backbone.load_state_dict({name.removeprefix(own): each for name, each in weights.items() if name.startswith(own)})
+    return Network(backbone, content["mean"], content["std"], torch.log_softmax(logits, dim=0)).eval()
 
 
 def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> Any:
@@ -67,7 +108,8 @@ def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> An
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> ClassProbabilities:
-    """Called by `mlflow.pyfunc.load_model` with the folder of the network; beside it is what belongs to it."""
-    metadata = Model.load(str(Path(path).parent)).metadata or {}
-    network = torch.export.load(Path(path) / "model.pt2").module()
-    return ClassProbabilities(network, metadata["classes"], metadata["row_shape"], metadata["columns"])
+    """Called by `mlflow.pyfunc.load_model` with the file of the network, in a folder of the model's."""
+    about = Model.load(str(Path(path).parent.parent)).metadata or {}
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    network = network_of(content, about["network"])
+    return ClassProbabilities(network, about["classes"], about["row_shape"], about["columns"])
