@@ -23,7 +23,7 @@ from harness.spaces import Margins
 from harness.statistics import level_of_look
 from tests.comparing.test_from_disk import write
 from tests.comparing.test_render import shown
-from tests.running.results import SMALL, ledger, read, unit_folder, wait_for
+from tests.running.results import SMALL, command, ledger, read, unit_folder, wait_for
 from tests.synthetic import make_space, make_units
 
 ROOT = Path(__file__).parents[2]
@@ -137,29 +137,29 @@ def test_a_killed_run_decides_on_the_seeds_of_its_look(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
 def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_looks(tmp_path: Path) -> None:
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
-    command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
-    command += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
+    words = ["run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
+    words += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
     smaller = ("depth.max=1", "budget.trials=2", "budget.early_stopping_trials=2")
-    command += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
-
-    def start(out: Path, temp: str) -> "subprocess.Popen[bytes]":
-        environment = {**os.environ, "RAY_TMPDIR": temp, "PYTHONPATH": str(ROOT)}
-        return subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL)
-
+    words += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     with tempfile.TemporaryDirectory(prefix="hl-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
-        driver = start(killed, temp)
+        environment = {**os.environ, "RAY_TMPDIR": temp, "PYTHONPATH": str(ROOT)}
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "harness", *words, "--out", str(killed)], env=environment, stdout=subprocess.DEVNULL
+        )
         try:
             wait_for(lambda: len(ledger(killed, "grid", 2)) > 3 or driver.poll() is not None, "the third seed", 900.0)
         finally:
             driver.kill()
         assert driver.wait() == -signal.SIGKILL
-        assert read_looks(killed, "quickstart") == Looks(declared=(2, 3))
-        assert not (unit_folder(killed, "grid", 2) / "result.json").exists()
-        for out in (killed, undisturbed):
-            assert start(out, temp).wait() == 0
+    assert read_looks(killed, "quickstart") == Looks(declared=(2, 3))
+    assert not (unit_folder(killed, "grid", 2) / "result.json").exists()
+    for out in (killed, undisturbed):
+        done = command(tmp_path, *words, "--out", str(out))
+        assert done.returncode == 0, done.stderr
     one, other = (api.load_results("quickstart", out).comparison for out in (killed, undisturbed))
     assert one.looks == other.looks == Looks(declared=(2, 3)) and one.seeds == other.seeds == (0, 1, 2)
     for method in ("ldn", "grid"):
