@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief
+from harness.errors import UserError, brief, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import (
@@ -338,7 +338,7 @@ class RunningUnit:
         del self.live[trial_id]  # only now: a write that fails is tried again
         self._apply(event)
         if status == "failed" and not isinstance(self.logs[name].task, TrainTask):
-            reason = (error or "no error was given").strip().splitlines()[-1]
+            reason = last_line(error or "no error was given")
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"
 
     @contextlib.contextmanager

@@ -107,7 +107,7 @@ def trained(trial: TrialConfig, compile: bool, timer: PhaseTimer | None = None) 
 
 
 def numbers(told: list[Progress]) -> list[tuple[float | None, float | None]]:
-    return [(each.train_objective, each.val and each.val.log_likelihood) for each in told]
+    return [(each.train_objective, each.val.log_likelihood if each.val else None) for each in told]
 
 
 def quickstart(kind: str, depth: int) -> TrialConfig:
