@@ -265,7 +265,8 @@ class RunningUnit:
         task: RetrainTask | RefitTask | FinalTask
         if not was_kept and not self._ended("retrained"):
             assert chosen.progress is not None
-            own = None if self.plan.replayed else _checkpoint(chosen)  # a recording's is of its end
+            # A recording's checkpoint is of its end or shortly before, so after the epoch at which a replay stopped it.
+            own = None if self.plan.replayed and chosen.status == "stopped" else _checkpoint(chosen)
             task = RetrainTask(
                 unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch, begin_with=own
             )
