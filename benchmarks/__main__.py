@@ -3,7 +3,10 @@
 import importlib
 import sys
 
-ALL = ("steps", "checkpoints", "tracking", "runner", "replay", "memory", "cluster", "utilisation", "verdicts")
+ALL = (
+    *("steps", "checkpoints", "compiling", "tracking", "runner", "replay", "memory", "cluster", "utilisation"),
+    "verdicts",
+)
 
 for name in sys.argv[1:] or ALL:
     print(f"--- {name}", flush=True)

@@ -29,6 +29,11 @@ def brief(text: str, longest: int = 100) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
 
 
+def last_line(error: str) -> str:
+    """What a worker's traceback says at its end; a sentence of ours needs no class name before it."""
+    return error.strip().splitlines()[-1].removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
+
+
 def brief_repr(value: object) -> str:
     """Any value as Python writes it; numbers of thousands of digits it refuses to write."""
     try:

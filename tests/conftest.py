@@ -27,7 +27,7 @@ def pytest_unconfigure() -> None:
 # Files of the slow suite that take more than about ten seconds, so that processes which share it end together.
 LONGEST_FIRST = (
     *("test_ray_up.py", "test_disturbed.py", "test_readme.py", "test_on_ray.py", "test_two_nodes.py", "test_looks.py"),
-    *("test_far_storage.py", "test_take_home.py", "test_models.py", "test_gpu.py"),
+    *("test_far_storage.py", "test_take_home.py", "test_models.py", "test_gpu.py", "test_compiling.py"),
     *("test_wheel.py", "test_api.py", "test_ray_session.py", "test_server.py", "test_browser.py", "test_ramp.py"),
     *("test_command.py", "test_real_run.py", "test_notebook.py", "test_fuzz.py", "test_aws.py", "test_doctor.py"),
 )

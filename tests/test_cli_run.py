@@ -1,5 +1,6 @@
 """`harness run` and `harness check` given bad input: one sentence, exit code 2, nothing started, nothing written."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 def test_bad_input(args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = refused(capsys, "--out", str(tmp_path / "out"), *args)
     assert said in sentence and "s3c" not in sentence and sentence.rstrip().isprintable()
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpus_that_torch_cannot_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Ray would offer; it is not even started."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # a test before this one may have left it running
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv("HARNESS_LOGICAL_GPUS", raising=False)
+    said = refused(capsys, "--out", str(tmp_path / "out"), "--gpus-per-trial", "1")
+    assert said.startswith(f"error: no GPU can be used on {socket.gethostname()}: ")
     assert not (tmp_path / "out").exists()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from pydantic import ConfigDict
 
-from harness.errors import UserError
+from harness.errors import UserError, last_line
 from harness.records import TIE_NATS, MethodFacts, TrialRecord, Validation
 from harness.spaces import Budget, Frozen, Rule, SearchSpace
 
@@ -135,7 +135,7 @@ class SearchMethod(Frozen, ABC):
         ]
         if not values:
             errors = [trial.error for trial in trials if trial.error]
-            why = f"; the last said: {errors[-1].strip().splitlines()[-1]}" if errors else ""
+            why = f"; the last said: {last_line(errors[-1])}" if errors else ""
             raise UserError(
                 f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite{why}"
             )

@@ -40,6 +40,7 @@ def write_table(path: Path, recorded: Recorded) -> None:
     content["recordings"].sort(key=lambda each: (each["depth"], each["seed"]))
     for each in content["recordings"]:
         each["facts"]["host"] = ""
+        del each["kept"]  # checkpoints do not travel
         for report in each["progress"]:
             report["cost"]["phases"] = {}
         each["progress"] = _columns(each["progress"])

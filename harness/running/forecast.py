@@ -58,6 +58,7 @@ class Forecast:
     device: str  # that the steps were timed on
     caveat: str = ""  # why that is not the device that the trials will have; empty where it is
     memory_bytes: int = 0  # of the largest trial, rows apart
+    advice: str = ""  # a sentence where another device is the cheaper choice
 
     @property
     def device_seconds(self) -> float:
@@ -74,7 +75,7 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str |
     seconds = iter(timing.seconds)
     lines = {key: _line(configs, [next(seconds) for _ in configs]) for key, configs in wanted.items()}
     methods = tuple(_forecast(group, lines) for group in groups.values())
-    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes)
+    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes, timing.advice)
 
 
 _Network = tuple[str, str]  # space, kind of network
@@ -136,6 +137,7 @@ class _Timing:
     device: str
     caveat: str = ""
     memory_bytes: int = 0  # of the largest of them
+    advice: str = ""
 
 
 def _timed(
@@ -217,7 +219,40 @@ def _time(
             seconds.append(seconds_to_the_cap(config, rows[key], device))
             memory = max(memory, trial_bytes(config, rows[key].sample_shape, rows[key].n_classes))
         found = environment(device, configs[0].training)
-    return _Timing(seconds, found.machine if device.type == "cpu" else found.device, memory_bytes=memory)
+    if device.type == "cpu":
+        return _Timing(seconds, found.machine, memory_bytes=memory)
+    advice = _cheaper_on_the_cpu([(config, rows[config.data.model_dump_json()]) for config in configs], device)
+    return _Timing(seconds, found.device, memory_bytes=memory, advice=advice)
+
+
+def _cheaper_on_the_cpu(networks: Sequence[tuple[TrialConfig, TrainingData]], gpu: torch.device) -> str:
+    """A sentence where no network's step takes one CPU core of this machine longer than its GPU; else nothing.
+
+    Small networks are hundreds of launches for a few numbers each. The shallowest comes first: where the GPU is worth
+    it already there, no deep network is timed on the CPU, which could take minutes.
+    """
+    said = ""
+    for config, data in sorted(networks, key=lambda network: (network[0].depth, network[0].learns_depth)):
+        with _threads(1):
+            on_gpu, on_cpu = step_seconds(config, data, gpu), step_seconds(_for_cpu(config), data, torch.device("cpu"))
+        if on_cpu > on_gpu:
+            return ""
+        said = (
+            "CPU workers are the cheaper choice (--gpus-per-trial 0): a step of "
+            f"{config.kind} of depth {config.depth} takes {on_gpu:.2g} s on this GPU and {on_cpu:.2g} s on one CPU core"
+        )
+    return said
+
+
+def _for_cpu(config: TrialConfig) -> TrialConfig:
+    """Without what only GPUs have, and without a compiler, which this machine may lack."""
+    training = config.training.model_copy(update={"precision": "float32", "compile": False})
+    return config.model_copy(update={"training": training})
+
+
+def step_seconds(config: TrialConfig, data: TrainingData, device: torch.device) -> float:
+    step, _ = _medians(_timed_steps(config, data, device))
+    return step
 
 
 def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> float:

@@ -20,15 +20,18 @@ from typing import Any
 
 import ray
 from ray.tune.execution import class_cache
+from ray.tune.experiment import Trial
 
 from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
+from harness.methods.base import TIME
 from harness.running.stopping import STOPPED, Stop, exit_now
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
 TRIALS_NEED = ["harness.running.worker", "harness.training.train"]
 LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
+MOST_LOST_NODES = 5  # in a row that a trial may lose without getting further; more may be its own doing
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
 
 
@@ -190,13 +193,26 @@ def _any_worker_serves() -> Iterator[None]:
 def lost_nodes_do_not_count() -> Iterator[None]:
     """Lets Tune try a trial again whose node is gone, as often as nodes go: `max_failures` is for the trial's own.
 
-    By itself it does so for losses that were announced to Ray; a spot machine may go without a word.
+    By itself it does so for losses that were announced to Ray; a spot machine may go without a word. A trial that may
+    be what takes its nodes down, as it gets no further from one to the next, would be tried without end: it is given
+    some, then they count.
     """
+    lost: dict[str, tuple[int, int]] = {}  # trial → furthest epoch, and nodes lost since it was reached
 
-    def preempted(error: Any) -> bool:
-        return bool(error._preempted) or _node_is_gone(error.actor_id)
+    def handle(trial: Any, error: Any) -> None:
+        if error.preempted or _node_is_gone(error.actor_id):
+            epoch, (furthest, losses) = int(trial.last_result.get(TIME, 0)), lost.get(trial.trial_id, (-1, 0))
+            lost[trial.trial_id] = (epoch, 1) if epoch > furthest else (furthest, losses + 1)
+            furthest, losses = lost[trial.trial_id]
+            if losses <= MOST_LOST_NODES:
+                return
+            error.error_msg += (
+                f"\nit lost {losses} machines without getting past epoch {furthest}, so it may be what takes them "
+                f"down; from the {MOST_LOST_NODES + 1}th on such losses count (--max-failures)"
+            )
+        trial.run_metadata.num_failures += 1
 
-    with _replaced(ray.exceptions.RayActorError, preempted=property(preempted)):
+    with _replaced(Trial, _handle_ray_actor_error=handle):
         yield
 
 

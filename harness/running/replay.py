@@ -144,6 +144,7 @@ class Recording(Frozen):
     facts: Facts
     progress: tuple[Progress, ...]
     tail_seconds: NonNegative  # that its device was held beyond what its worker measured
+    kept: bool = True  # its checkpoint is of its end; else that did not arrive, and there is one of before or none
 
     @field_validator("progress")
     @classmethod
@@ -167,12 +168,14 @@ class Recording(Frozen):
             facts=log.facts.model_copy(update={"worker_start": (0.0, 0.0), "resumed_from": Cost(), "warning": ""}),
             progress=tuple(_carried_over(event.report.progress) for event in told if event.report.progress),
             tail_seconds=max(0.0, cost.held_seconds - cost.phases["lost"] - log.progress.cost.held_seconds),
+            kept=log.kept,
         )
 
     def reports(self) -> tuple[tuple[float, Report], ...]:
         """Each with the seconds since the trial's start."""
-        told = ((each.cost.held_seconds, Report(progress=each)) for each in self.progress)
-        return (0.0, Report(facts=self.facts)), *told
+        told = [(each.cost.held_seconds, Report(progress=each)) for each in self.progress[:-1]]
+        end = self.progress[-1]
+        return (0.0, Report(facts=self.facts)), *told, (end.cost.held_seconds, Report(progress=end, kept=self.kept))
 
 
 class Recordings:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief
+from harness.errors import UserError, brief, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import (
@@ -265,7 +265,8 @@ class RunningUnit:
         task: RetrainTask | RefitTask | FinalTask
         if not was_kept and not self._ended("retrained"):
             assert chosen.progress is not None
-            own = None if self.plan.replayed else _checkpoint(chosen)  # a recording's is of its end
+            # A recording's checkpoint is of its end or shortly before, so after the epoch at which a replay stopped it.
+            own = None if self.plan.replayed and chosen.status == "stopped" else _checkpoint(chosen)
             task = RetrainTask(
                 unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch, begin_with=own
             )
@@ -338,7 +339,7 @@ class RunningUnit:
         del self.live[trial_id]  # only now: a write that fails is tried again
         self._apply(event)
         if status == "failed" and not isinstance(self.logs[name].task, TrainTask):
-            reason = (error or "no error was given").strip().splitlines()[-1]
+            reason = last_line(error or "no error was given")
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"
 
     @contextlib.contextmanager

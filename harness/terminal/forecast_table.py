@@ -45,5 +45,5 @@ def _caption(forecast: Forecast) -> str:
     return (
         f"A few steps of each network were timed on {forecast.device}{caveat}. Every "
         "trial counts up to its last epoch, so early stopping makes a run cheaper. Worker start, refit and final "
-        f"evaluation come on top.{takes}"
+        f"evaluation come on top.{takes}{f' {forecast.advice}.' if forecast.advice else ''}"
     )

@@ -17,6 +17,7 @@ from harness.text.shown import one_line
 from harness.training.cost import PhaseTimer
 
 GRAPHS_PER_DEPTH = 8  # of training and validation, with batches of the usual size and of any other, and to spare
+BACKEND = "inductor"  # torch's own, which makes machine code
 
 
 def check_compiler(on_gpu: bool) -> None:
@@ -73,7 +74,9 @@ def compiled(backbone: Backbone, timer: PhaseTimer, asked: bool) -> Iterator[Com
     graphs = GRAPHS_PER_DEPTH * (len(backbone.blocks) + 1)
     phases = contextlib.ExitStack()
     with (
-        config.patch(recompile_limit=graphs, accumulated_recompile_limit=graphs),
+        # Depths are asked for by number. Taken for variables, as torch would from the second number on, they are not
+        # found again where the network looks for them, and other depths than those are trained.
+        config.patch(recompile_limit=graphs, accumulated_recompile_limit=graphs, specialize_int=True),
         inductor.patch(compile_threads=1),
     ):
         callback_handler.register_start_callback(lambda _: phases.enter_context(timer.phase("compile")))
@@ -92,7 +95,7 @@ class _OrEager:
     def __init__(self, backbone: Backbone, outcome: Compilation) -> None:
         self._backbone, self._outcome = backbone, outcome
         # One graph: else parts that cannot be compiled would run without, and nobody would hear of it.
-        self._compiled = torch.compile(backbone._call_impl, fullgraph=True)
+        self._compiled = torch.compile(backbone._call_impl, fullgraph=True, backend=BACKEND)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException

@@ -99,6 +99,20 @@ def test_statistics_come_from_the_training_rows_only() -> None:
     np.testing.assert_allclose(data.std, pool.x[:8].std(axis=0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3000, 9, 9, 3), (3000, 37)], ids=["images", "rows"])
+def test_statistics_are_to_the_bit_those_of_the_plain_sums(shape: tuple[int, ...]) -> None:
+    """In whichever order they are added up: records of earlier versions compare with new ones by such numbers."""
+    rng = np.random.default_rng(0)
+    whole = len(shape) == 4
+    x = rng.integers(0, 256, shape, dtype=np.uint8) if whole else rng.normal(size=shape).astype(np.float32)
+    rows, axes = np.sort(rng.permutation(3000)[:2000]), tuple(range(len(shape) - 1))
+    values = x[rows].astype(np.float64)
+    mean = values.mean(axis=axes)
+    std = np.sqrt(np.square(values).mean(axis=axes) - mean**2)
+    found = statistics_of(x, rows)
+    assert np.array_equal(found[0], mean.astype(np.float32)) and np.array_equal(found[1], std.astype(np.float32))
+
+
 def test_statistics_of_images_are_per_channel_and_chunked() -> None:
     x = np.random.default_rng(1).integers(0, 256, (20_000, 2, 3, 2), dtype=np.uint8)
     rows = np.arange(0, 20_000, 1)

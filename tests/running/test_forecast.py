@@ -15,6 +15,7 @@ from harness.running.forecast import Forecast, MethodForecast, forecast, seconds
 from harness.running.runner import RunOptions, make_units
 from harness.running.unit import RunningUnit
 from harness.terminal.forecast_table import forecast_table
+from tests.pretend_gpu import pretend_gpu
 from tests.rehearsed import small_space
 from tests.tiny import config, images, spirals
 
@@ -125,6 +126,53 @@ def test_threads_are_as_before(one_second_per_block: list[TrialConfig]) -> None:
     assert torch.get_num_threads() == before
 
 
+# --- small networks on a GPU --------------------------------------------------------------------------------------
+
+
+def timed_on(gpu: torch.device) -> module._Timing:
+    wanted = [config for configs in module._wanted(units(4)).values() for config in configs]
+    return module._time(wanted, {config.data.model_dump_json(): None for config in wanted}, gpu, 1.0)
+
+
+def test_steps_of_small_networks_are_timed_on_the_cpu_beside_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pretended one computes every operation in Python on top, so that it is slow."""
+    monkeypatch.setattr(module, "TIMED_SECONDS", 0.0)
+    with pretend_gpu() as seen:
+        timing = timed_on(seen.device)
+        assert sum(seen.operations.values()) > 1000
+    assert timing.device == "a pretended GPU"
+    assert timing.advice.startswith("CPU workers are the cheaper choice (--gpus-per-trial 0): a step of ldn of depth 4")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "timed", "advice"),
+    [
+        (0.004, 8, "a step of ldn of depth 4 takes 0.009 s on this GPU and 0.004 s on one CPU core"),
+        (0.02, 2, ""),  # the shallowest already: no other is timed
+    ],
+)
+def test_cpu_workers_are_named_where_every_step_is_cheaper_there(
+    cpu: float, timed: int, advice: str, one_second_per_block: list[TrialConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[TrialConfig, torch.device]] = []
+
+    def seconds(config: TrialConfig, data: Any, device: torch.device) -> float:
+        asked.append((config, device))
+        return cpu if device == CPU else 0.009
+
+    monkeypatch.setattr(module, "step_seconds", seconds)
+    with pretend_gpu() as seen:
+        said = timed_on(seen.device).advice
+    assert said.endswith(advice) and bool(said) == bool(advice)
+    assert len(asked) == timed and asked[0][0].depth == 0
+    assert timed_on(CPU).advice == "" and len(asked) == timed, "nothing to compare with"
+
+
+def test_what_only_gpus_have_is_left_out_on_the_cpu() -> None:
+    half = config(precision="bfloat16", compile=True)
+    assert module._for_cpu(half) == config()
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +189,7 @@ def test_the_table_names_the_device_and_every_space_where_there_are_several() ->
     assert "D4 ldn 1 3 50 150 D6 ldn 1 3 50 1,210 all 1,360" in several and "timed on Some CPU." in several
     alone = drawn(Forecast((one,), "Some CPU", "the run asks for GPUs and there is none here"))
     assert "D4" not in alone and "ldn 1 3 50 150 all 150" in alone and "asks for GPUs and there is none" in alone
+    assert drawn(Forecast((one,), "Some GPU", advice="Take another")).endswith("on top. Take another.")
 
 
 def test_a_price_is_a_column_of_its_own() -> None:

@@ -6,10 +6,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from ray.exceptions import RayActorError
+from ray.tune.experiment import Trial
 
-from harness.errors import UserError
+from harness.errors import UserError, last_line
+from harness.methods.base import TIME
 from harness.running import ray_session
 from harness.running.runner import RunOptions, _use_every_cpu
 from tests.rehearsed import make_unit
@@ -139,3 +144,51 @@ def test_the_token_is_private_and_an_existing_one_is_kept(tmp_path: Path, monkey
     token.chmod(0o644)
     ray_session._make_token()
     assert token.read_text() == first and token.stat().st_mode & 0o777 == 0o600
+
+
+# --- lost nodes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_session, "_node_is_gone", lambda actor_id: actor_id == "on a lost node")
+
+
+def tunes_trial() -> Trial:
+    trial: Any = Trial("none", stub=True, max_failures=1)
+    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # it has nowhere to write errors
+    return cast(Trial, trial)
+
+
+def lose(trial: Trial, times: int, epoch: int = 0, actor: str = "on a lost node") -> str:
+    """Its worker is gone so many times, after it reported this epoch; what the last error says."""
+    error = RayActorError(actor, "The actor died.")
+    for _ in range(times):
+        trial.update_last_result({TIME: epoch})
+        error = RayActorError(actor, "The actor died.")
+        trial.handle_error(error)
+    return str(error)
+
+
+def test_a_lost_node_is_no_failure_of_its_trial(node_is_gone: None) -> None:
+    trial, other = tunes_trial(), tunes_trial()
+    with ray_session.lost_nodes_do_not_count():
+        assert lose(trial, ray_session.MOST_LOST_NODES) == "The actor died."
+        assert lose(other, 1, actor="on a node that is up") == "The actor died."
+        for epoch in range(10, 100, 10):  # it gets further from one to the next
+            lose(trial, ray_session.MOST_LOST_NODES, epoch)
+    assert (trial.num_failures, other.num_failures) == (0, 1)
+
+
+def test_a_trial_that_takes_its_nodes_down_is_given_up_with_a_sentence(node_is_gone: None) -> None:
+    trial = tunes_trial()
+    with ray_session.lost_nodes_do_not_count():
+        lose(trial, 1, epoch=20)
+        lose(trial, ray_session.MOST_LOST_NODES - 1, epoch=10)  # it goes on from a checkpoint before that
+        assert trial.num_failures == 0 and trial.should_recover()
+        said = lose(trial, 2, epoch=10)
+    assert trial.num_failures == 2 and not trial.should_recover()
+    assert last_line(said) == (
+        "it lost 7 machines without getting past epoch 20, so it may be what takes them down; from the 6th on such "
+        "losses count (--max-failures)"
+    )

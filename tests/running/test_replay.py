@@ -292,6 +292,26 @@ def test_a_network_that_was_stopped_early_is_trained_again_to_that_epoch_and_not
     assert unit.result.cost.epochs == 2 * 10
 
 
+def test_a_recording_whose_last_checkpoint_did_not_arrive_is_trained_on_from_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, unit = together(tmp_path, Listed(depths=(1, 2)))
+
+    def report_at_first(trial_id: str, report: Report, coresident: int) -> str:
+        lost = bool(report.progress and report.progress.stop_reason) and grid.task_of(trial_id).config.depth == 2
+        return RunningUnit.on_report(grid, trial_id, report.model_copy(update={"kept": not lost}), coresident)
+
+    monkeypatch.setattr(grid, "on_report", report_at_first)
+    rehearse([grid, unit], value=lambda depth, epoch: -abs(depth - 2) - 1 / epoch)
+    assert unit.result is not None and unit.result.trials_by_status == {"finished": 2} and unit.result.d_opt == 2
+    retrained, final = unit.logs["retrained"].task, unit.logs["final"].task
+    assert isinstance(retrained, RetrainTask) and isinstance(final, FinalTask)
+    assert retrained.begin_with == f"{grid.storage_key}/t002.pt" and retrained.epochs == 50
+    assert final.chosen == f"{unit.storage_key}/retrained.pt"
+    assert final.others == ((f"{grid.storage_key}/t001.pt", 1),), "what is not there is not looked for"
+    assert unit.result.cost.epochs == 2 * 50, "what was trained again is not charged"
+
+
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_more_devices_train_the_same_networks_in_less_time(tmp_path: Path, devices: int) -> None:
     grid, unit = together(tmp_path, "random_search", workers=devices)

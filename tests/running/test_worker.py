@@ -1,9 +1,11 @@
 """A trial on a worker, without Ray: what it does with the checkpoint that it finds."""
 
 import io
+import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -12,9 +14,19 @@ import torch
 from harness.errors import UserError
 from harness.records import Progress
 from harness.running import worker
-from harness.running.messages import Facts, Report, RetrainTask, TrainTask, checkpoint_key, received_report
+from harness.running.messages import (
+    Facts,
+    Report,
+    RetrainTask,
+    TrainTask,
+    checkpoint_key,
+    received_report,
+    to_worker,
+)
+from harness.running.rehearsal import rehearse
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import cost_in_checkpoint
+from tests.rehearsed import make_unit
 from tests.running.results import wait_for
 from tests.tiny import config, spirals
 
@@ -250,3 +262,22 @@ def test_a_trial_that_is_told_to_stop_leaves_no_later_checkpoint(
         one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
     assert [report.progress and report.progress.epoch for report in sent] == [None, 2, 4]
     assert torch.load(tmp_path / KEY, weights_only=True)["epoch"] == 4
+
+
+def test_a_gpu_of_rays_that_torch_cannot_use_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said by the worker, since only it knows its machine; it reaches whoever waits for the unit's result."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv("HARNESS_LOGICAL_GPUS", raising=False)
+    unit = make_unit(tmp_path, "ldn", gpus_per_trial=1.0)
+    rehearse([unit], max_steps=1)
+    [trial_id] = unit.live
+    task = to_worker(unit.task_of(trial_id))
+    try:
+        worker.run_task(task, str(tmp_path), 1.0, 1.0, {}, None, str(Path.cwd()), {})
+    except UserError:
+        unit.on_error(trial_id, traceback.format_exc())
+    again = make_unit(tmp_path, "ldn", gpus_per_trial=1.0)
+    rehearse([again])
+    failure = again.failure or ""
+    assert f"all 1 failed or reported nothing finite; the last said: no GPU can be used on {gethostname()}: " in failure
+    assert "\n" not in failure

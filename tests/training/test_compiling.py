@@ -1,16 +1,32 @@
-"""What compiling needs, and what records of it say."""
+"""Compiled networks: all of them, with the numbers of eager ones and compile time apart; or it is said why not.
 
+Most tests trace networks as torch.compile does and run what was traced without making machine code of it: that is
+where networks are misread, graphs run out and phases are entered, and it takes a second instead of ten.
+`python -m benchmarks compiling` makes machine code of every depth of quickstart.
+"""
+
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.cli import main
 from harness.errors import UserError
-from harness.methods import parse_methods
-from harness.records import PHASES, Cost, TrialRecord, shown_phases
+from harness.methods import known_methods, load_method, parse_methods
+from harness.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord, shown_phases
 from harness.running.runner import RunOptions, make_units
+from harness.spaces import load_space
+from harness.training import compiling
 from harness.training.compiling import check_compiler
+from harness.training.cost import PhaseTimer
+from harness.training.environment import environment
+from harness.training.train import run_trial
 from tests.rehearsed import small_space
+from tests.tiny import config, conv_config, data_for, spirals
+
+ONE_SHOTS = [name for name in known_methods() if load_method(name)[1].learns_depth]
 
 
 def test_phases_of_earlier_records_read_and_show_as_they_did() -> None:
@@ -54,3 +70,104 @@ def test_a_compiler_of_ones_own_counts(without_tools: None, tmp_path: Path, monk
     monkeypatch.setattr("harness.training.compiling.sysconfig.get_path", lambda _: str(tmp_path))
     with pytest.raises(UserError, match=r"needs Python's headers, .* apt install python3-dev"):
         check_compiler(on_gpu=False)
+
+
+@pytest.fixture
+def only_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+
+class NotedPhases(PhaseTimer):
+    """Which phases were inside which."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.noted: list[tuple[str, ...]] = []
+        self._around: tuple[str, ...] = ()
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        before = self._around
+        self._around = (*before, name)
+        self.noted.append(self._around)
+        try:
+            with super().phase(name):
+                yield
+        finally:
+            self._around = before
+
+
+def trained(trial: TrialConfig, compile: bool, timer: PhaseTimer | None = None) -> list[Progress]:
+    """A report of every epoch."""
+    changes = {"compile": compile, "eval_every": 1, "report_every": 1}
+    trial = trial.model_copy(update={"training": trial.training.model_copy(update=changes)})
+    told: list[Progress] = []
+    run_trial(trial, data_for(trial), lambda progress, _: told.append(progress), timer=timer)
+    return told
+
+
+def numbers(told: list[Progress]) -> list[tuple[float | None, float | None]]:
+    return [(each.train_objective, each.val.log_likelihood if each.val else None) for each in told]
+
+
+def quickstart(kind: str, depth: int) -> TrialConfig:
+    return TrialConfig.of(load_space("quickstart", ["training.max_epochs=3"]), kind, depth, 0)
+
+
+@pytest.mark.slow
+def test_all_depths_of_quickstart_compile_in_one_worker(only_traced: None) -> None:
+    """One after the other in this process, as a worker is reused: many more graphs than torch's limit of eight."""
+    from torch._dynamo.utils import counters
+
+    before = counters["stats"]["unique_graphs"]
+    trials = [(FIXED_DEPTH, depth) for depth in load_space("quickstart").depth.values]
+    for kind, depth in [*trials, ("ldn", trials[-1][1])]:
+        timer = NotedPhases()
+        told = trained(quickstart(kind, depth), compile=True, timer=timer)
+        assert told[-1].ran_eagerly == "", (kind, depth)
+        assert numbers(told) == numbers(trained(quickstart(kind, depth), compile=False)), (kind, depth)
+        assert {("train", "compile"), ("validate", "compile")} <= set(timer.noted), "compile time is not apart"
+        phases = told[-1].cost.phases
+        assert sum(phases.values()) == pytest.approx(told[-1].cost.held_seconds)
+    assert counters["stats"]["unique_graphs"] - before >= 2 * (len(trials) + 1), "of training, of validation"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ONE_SHOTS)
+def test_every_one_shot_network_is_compiled_as_it_is(kind: str, only_traced: None) -> None:
+    """Also one that asks for other depths from step to step, and with a last mini-batch that is smaller."""
+    trial = config(kind, max_epochs=3, options=load_method(kind)[1].model_dump(mode="json"))
+    told = trained(trial, compile=True)
+    assert told[-1].ran_eagerly == ""
+    assert numbers(told) == numbers(trained(trial, compile=False)), "to the bit: the same operations in the same order"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [FIXED_DEPTH, "elastic"])
+def test_machine_code_has_the_numbers_of_eager_networks(kind: str) -> None:
+    trial = config(kind, depth=1, max_epochs=3, batch_size=64)
+    eager, told = trained(trial, compile=False), trained(trial, compile=True)
+    assert told[-1].ran_eagerly == eager[-1].ran_eagerly == ""
+    assert told[-1].cost.phases["compile"] > eager[-1].cost.phases["compile"] == 0.0
+    for (train, val), (train_eager, val_eager) in zip(numbers(told), numbers(eager), strict=True):
+        assert (train, val) == (pytest.approx(train_eager, abs=1e-5), pytest.approx(val_eager, abs=1e-5))
+
+
+@pytest.mark.slow
+def test_convolutions_are_compiled_as_they_are(only_traced: None) -> None:
+    trial = conv_config("elastic", depth=2, max_epochs=2)
+    told = trained(trial, compile=True)
+    assert told[-1].ran_eagerly == ""
+    assert numbers(told) == numbers(trained(trial, compile=False))
+
+
+def test_a_network_that_is_not_compiled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "GRAPHS_PER_DEPTH", 0)  # the compiler's limit is reached before the first graph
+    trial, plain = config(max_epochs=3, compile=True), config(max_epochs=3)
+    told: list[Progress] = []
+    last = run_trial(trial, spirals(trial), lambda progress, _: told.append(progress)).progress
+    assert "FailOnRecompileLimitHit" in last.ran_eagerly and "\n" not in last.ran_eagerly
+    assert all(progress.ran_eagerly for progress in told)
+    assert last.val == run_trial(plain, spirals(plain)).progress.val, "to the bit what it is without the compiler"
+    made_with = environment(torch.device("cpu"), trial.training)
+    assert TrialRecord.of("t000", trial, "", last, made_with).ran_eagerly == last.ran_eagerly
