@@ -109,25 +109,23 @@ def test_one_shot_vs_search(page: Any, addresses: dict[str, str], units: list[Un
     (anytime,) = [chart for chart in charts if chart["scale"] == "log"]
     assert len(anytime["points"]) > 100
     page.get_by_text(keys.ANYTIME_VAL_LOG_LIKELIHOOD, exact=True).first.wait_for()
+    check_colours(charts, units)
 
 
-def test_mean_over_seeds(page: Any, addresses: dict[str, str]) -> None:
+def test_mean_over_seeds(page: Any, addresses: dict[str, str], units: list[Unit]) -> None:
     page.goto(addresses["Mean over seeds"])
     for method in METHODS:
         page.get_by_text(f"{method}, mean of 3 seeds").first.wait_for()
     charts = plots(page, 3)
     (accuracy,) = [chart for chart in charts if chart["y"] == ACCURACY.key]
     assert len(accuracy["points"]) == len(METHODS)  # one dot per method, not per run
+    check_colours(charts, units)
 
 
-@pytest.mark.parametrize("view", ["One-shot vs search", "Mean over seeds"])
-def test_a_method_has_the_reports_colour_in_every_chart(
-    page: Any, addresses: dict[str, str], units: list[Unit], view: str
-) -> None:
-    page.goto(addresses[view])
+def check_colours(charts: list[dict[str, Any]], units: list[Unit]) -> None:
+    """A method has the report's colour in every chart."""
     of_methods = {colour.lower() for colour in compare(units).colours.values()}
     assert len(of_methods) == len(METHODS)
-    charts = plots(page, 3)
     shown = [{colour[:7].lower() for colour in chart["colours"]} for chart in charts]  # a band's is #rrggbbaa
     assert all(colours <= of_methods for colours in shown), "some charts are of one method alone"
     assert all(

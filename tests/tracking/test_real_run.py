@@ -32,17 +32,17 @@ def test_a_server_that_is_gone_when_the_run_writes_costs_a_warning_and_sync_comp
 ) -> None:
     database, port = f"sqlite:///{tmp_path / 'server.db'}", free_port()
     # A local run writes at its end, when its trials are over: a server killed before that is one that is not there.
-    (tmp_path / "server.db").touch()
-    with serving(database, port) as address:
-        pass
-    words = ("run", "quickstart", "--methods", "ldn,random_search", "--epochs", "40")
+    address = f"http://127.0.0.1:{port}"
+    words = ("run", "quickstart", "--methods", "ldn,random_search", "--epochs", "40", "--workers", "1")
     done = command(tmp_path, *words, "--tracking-uri", address)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("warning") == 1 and "harness sync" in done.stderr
     units, problems = read_units(tmp_path / "results", "quickstart")
     assert len(units) == 2 and not problems
 
-    with serving(database, port) as address:
+    (tmp_path / "server.db").touch()
+    with serving(database, port) as served:
+        assert served == address
         assert command(tmp_path, "sync", "--tracking-uri", address).returncode == 0
         trials = sum(len(unit.trials) for unit in units)
         wanted = {keys.KIND_SEARCH: 2, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1, keys.KIND_MEAN: 2}
