@@ -46,6 +46,14 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def short_look() -> None:
+    """A forecast times each network for half a second, so that it can be trusted; tests do not ask it for that."""
+    from harness.running import forecast
+
+    forecast.TIMED_SECONDS = 0.0
+
+
 @pytest.fixture
 def one_ray(shared_ray: "SharedRay") -> None:
     """A Ray with two CPUs and four logical GPUs. All tests of a process share it: its start takes longer than most."""

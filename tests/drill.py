@@ -256,6 +256,7 @@ class Drill:
             case "driver":
                 self.end(signal.SIGKILL)
             case "ctrl-c":
+                self.wait(lambda: self.takes_signals)  # a driver may have been started only just now
                 self.end(signal.SIGINT)
                 self.expect(130)
             case "worker":

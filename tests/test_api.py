@@ -94,6 +94,7 @@ def test_one_seed_gives_no_verdict_in_the_frame_either(tmp_path: Path) -> None:
 def test_records_are_read_once_and_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, make_units(("grid", "ldn"), range(2)))
     calls: list[str] = []
+    monkeypatch.setattr("harness.reporting.html.build_report", lambda units, comparison: "<p>")
     for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
         _count(monkeypatch, module, name, calls)
     results = harness.load_results("synthetic", tmp_path)
@@ -118,7 +119,10 @@ def test_the_reference_learns_its_depth_unless_another_is_asked_for(results: api
     assert results.comparison.reference == "ldn", "asking for another comparison changes nothing"
 
 
-def test_the_report_goes_where_it_is_told(results: api.Results, tmp_path: Path) -> None:
+def test_the_report_goes_where_it_is_told(
+    results: api.Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.reporting.html.build_report", lambda units, comparison: "<p>the verdict first")
     assert results.report() == tmp_path / "synthetic" / "report.html"
     elsewhere = harness.report(results, path=tmp_path / "pages" / "mine.html")
     assert elsewhere.read_text() == (tmp_path / "synthetic" / "report.html").read_text() == results.html

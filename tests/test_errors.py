@@ -47,8 +47,14 @@ def test_other_errors_pass(tmp_path: Path) -> None:
     ids=["read-only", "full"],
 )
 def test_a_report_that_cannot_be_written_is_one_sentence(
-    options: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("harness.reporting.html.build_report", lambda *_: "<p>" * 100_000)  # as large as a real one
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], capture_output=True)

@@ -271,11 +271,24 @@ class _Worker:
         from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
-        def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:
+        warnings: list[str] = []
+
+        def read(key: str, config: TrialConfig, data: "TrainingData") -> Any:
             with self.checkpoints.fetched(key) as path:
                 if path is None:
-                    raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
+                    raise _Gone(f"the checkpoint {key} is gone from {self.checkpoints.root}")
                 return best_network(path, config, data, self.device)
+
+        def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:
+            try:
+                return read(key, config, data)
+            except UserError as error:
+                # Whoever removed it meant it. A stopped trial's own end is not where it was stopped.
+                if isinstance(error, _Gone) or key == checkpoint_key(task.unit, "retrained"):
+                    raise
+                warnings.append(f"{error}; its network was trained again, charged to nobody")
+            self._train_again(key, config, data)
+            return read(key, config, data)
 
         network = load(task.chosen, self.config, self.data)
         others: dict[int, FixedDepthNet] = {
@@ -294,7 +307,18 @@ class _Worker:
 
         self.checkpoints.save(model_key(task.unit), save)
         self.checkpoints.settle()
-        tune.report(Report(final=evaluation).to_tune())
+        tune.report(Report(final=evaluation, warning="; ".join(warnings)).to_tune())
+
+    def _train_again(self, key: str, config: TrialConfig, data: "TrainingData") -> None:
+        """A trial to its end, in place of its checkpoint: to the bit the same network."""
+        from harness.training.train import run_trial
+
+        def keep(progress: Progress, save: Callable[[Path], None]) -> None:
+            if progress.stop_reason is not None:
+                self.checkpoints.save(key, save)
+
+        run_trial(config, data, keep, device=self.device, devices_held=self.devices_held)
+        self.checkpoints.settle()
 
 
 def _not_compiled(config: TrialConfig, progress: Progress) -> str:
@@ -302,6 +326,10 @@ def _not_compiled(config: TrialConfig, progress: Progress) -> str:
     if not progress.ran_eagerly:
         return ""
     return f"{config.kind} of depth {config.depth} runs without torch.compile, which gave up: {progress.ran_eagerly}"
+
+
+class _Gone(UserError):
+    """A checkpoint that is needed is not there."""
 
 
 class _Reached(Exception):

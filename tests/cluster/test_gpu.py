@@ -24,6 +24,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "CHECKPOINT_BYTES", 1000)
 
 
+@pytest.mark.slow
 def test_the_cpu_agrees_with_itself(small: None, tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     report = examine(CPU, str(tmp_path / "storage"), SHALLOW)
@@ -38,6 +39,7 @@ def test_the_cpu_agrees_with_itself(small: None, tmp_path: Path) -> None:
     assert all(check.ok or check.name == "cpu workers" for check in gpu_checks(report))
 
 
+@pytest.mark.slow
 def test_a_gpu_is_measured_and_small_networks_are_sent_to_the_cpu(small: None) -> None:
     """The pretended one computes every operation in Python on top, so that it is slow, and its numbers are right."""
     with pretend_gpu() as seen:

@@ -23,8 +23,8 @@ def test_malformed_inputs_are_refused_in_one_sentence() -> None:
 
 def test_a_seed_makes_the_same_inputs_again() -> None:
     for _, strategy in GROUPS.values():
-        made = cases(strategy, 3, number=3)
-        assert made == cases(strategy, 3, number=3) != cases(strategy, 3, number=4)
+        made = cases(strategy, 2, number=3)
+        assert made == cases(strategy, 2, number=3) != cases(strategy, 2, number=4)
 
 
 def _say(out: str = "", err: str = "error: no\n", code: int = 2) -> Callable[[list[str]], None]:

@@ -96,6 +96,7 @@ def test_a_model_of_version_1_still_predicts() -> None:
     assert model.row_shape == (2,)
 
 
+@pytest.mark.slow
 def test_finished_results_are_reported_and_synced_once(tmp_path: Path) -> None:
     units, _ = read_units(VERSION_1, "quickstart")
     html = build_report(units, compare(units, "ldn"))

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.records import Progress
+from harness.records import Progress, TrialConfig
 from harness.running import worker
 from harness.running.messages import (
     Facts,
+    FinalTask,
     Report,
     RetrainTask,
     TrainTask,
@@ -61,6 +62,46 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_absent(
     assert facts.resumed_from.epochs == 0
     assert [report.val for report in reports] == [report.val for report in undisturbed]
     assert torch.load(damaged, weights_only=True)["config_hash"] == CONFIG.hash  # replaced
+
+
+def test_a_network_whose_checkpoint_cannot_be_read_is_trained_again_for_the_final_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chosen one, and those beside it; of one that a scheduler stopped, its own end would be another network."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
+    deep, shallow = config("ddn", 2, max_epochs=6), config("ddn", 1, max_epochs=6)
+    others = {depth: checkpoint_key("unit", f"t00{depth}") for depth in (1, 2)}
+
+    def work(trial: TrialConfig) -> worker._Worker:
+        one = worker._Worker(trial, CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+        one.load_data(None)
+        return one
+
+    def evaluated(chosen: str) -> Report:
+        others_of = tuple((key, depth) for depth, key in others.items())
+        task = FinalTask(unit="unit", config=deep, epochs=6, chosen=chosen, d_opt=2, others=others_of, refit_d_opt=None)
+        work(deep).final(task)
+        return received_report(sent[-1])
+
+    for depth, trial in ((1, shallow), (2, deep)):
+        work(trial).train(TrainTask(unit="unit", trial=f"t00{depth}", config=trial))
+    whole = evaluated(others[2])
+    for key in others.values():
+        (tmp_path / key).write_bytes(b"garbage")
+    again = evaluated(others[2])
+    assert whole.final and again.final and whole.warning == ""
+    assert (again.final.chosen, again.final.per_depth_test) == (whole.final.chosen, whole.final.per_depth_test)
+    assert again.warning.count("its network was trained again, charged to nobody") == 2
+    assert evaluated(others[2]).warning == "", "its checkpoint is whole again"
+
+    stopped = checkpoint_key("unit", "retrained")
+    (tmp_path / stopped).write_bytes(b"garbage")
+    with pytest.raises(UserError, match="cannot read a checkpoint"):
+        evaluated(stopped)
+    (tmp_path / others[1]).unlink()
+    with pytest.raises(UserError, match="is gone from"):
+        evaluated(others[2])
 
 
 def test_rows_are_prepared_once_for_a_worker_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

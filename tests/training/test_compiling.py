@@ -161,6 +161,7 @@ def test_convolutions_are_compiled_as_they_are(only_traced: None) -> None:
     assert numbers(told) == numbers(trained(trial, compile=False))
 
 
+@pytest.mark.slow
 def test_a_network_that_is_not_compiled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "GRAPHS_PER_DEPTH", 0)  # the compiler's limit is reached before the first graph
     trial, plain = config(max_epochs=3, compile=True), config(max_epochs=3)

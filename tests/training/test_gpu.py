@@ -33,7 +33,7 @@ DEPTH = 3
 CPU = torch.device("cpu")
 NETWORKS = [FIXED_DEPTH] + [name for name in known_methods() if isinstance(load_method(name)[1], OneShotMethod)]
 EACH_NETWORK = [*NETWORKS[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS[2:])]
-KINDS = ("fc", "conv")
+KINDS = ("fc", pytest.param("conv", marks=pytest.mark.slow))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def _timeless(progress: Progress) -> dict[str, Any]:
     return progress.model_dump(exclude=seconds)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "shared"])  # the last: conv with one batch normalisation for all depths
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param("shared", marks=pytest.mark.slow)])  # one norm for all depths
 @pytest.mark.parametrize("name", EACH_NETWORK)
 def test_a_gpu_gives_the_numbers_of_the_cpu(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
