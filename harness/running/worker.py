@@ -276,15 +276,17 @@ class _Worker:
         def read(key: str, config: TrialConfig, data: "TrainingData") -> Any:
             with self.checkpoints.fetched(key) as path:
                 if path is None:
-                    raise _Gone(f"the checkpoint {key} is gone from {self.checkpoints.root}")
-                return best_network(path, config, data, self.device)
+                    raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
+                try:
+                    return best_network(path, config, data, self.device)
+                except UserError as error:
+                    raise _Unreadable(str(error)) from None
 
         def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:
             try:
                 return read(key, config, data)
-            except UserError as error:
-                # Whoever removed it meant it. A stopped trial's own end is not where it was stopped.
-                if isinstance(error, _Gone) or key == checkpoint_key(task.unit, "retrained"):
+            except _Unreadable as error:
+                if key == checkpoint_key(task.unit, "retrained"):  # its own end is not where the trial was stopped
                     raise
                 warnings.append(f"{error}; its network was trained again, charged to nobody")
             self._train_again(key, config, data)
@@ -328,8 +330,8 @@ def _not_compiled(config: TrialConfig, progress: Progress) -> str:
     return f"{config.kind} of depth {config.depth} runs without torch.compile, which gave up: {progress.ran_eagerly}"
 
 
-class _Gone(UserError):
-    """A checkpoint that is needed is not there."""
+class _Unreadable(UserError):
+    """A checkpoint is there, and is none."""
 
 
 class _Reached(Exception):
