@@ -287,7 +287,7 @@ class _Worker:
                 return read(key, config, data)
             except _Unreadable as error:
                 if key == checkpoint_key(task.unit, "retrained"):  # its own end is not where the trial was stopped
-                    raise
+                    raise UserError(str(error)) from None
                 warnings.append(f"{error}; its network was trained again, charged to nobody")
             self._train_again(key, config, data)
             return read(key, config, data)
