@@ -20,6 +20,7 @@ from typing import Any
 
 import ray
 from ray.tune.execution import class_cache
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 from harness.cluster.doctor import answers
@@ -213,6 +214,26 @@ def lost_nodes_do_not_count() -> Iterator[None]:
         trial.run_metadata.num_failures += 1
 
     with _replaced(Trial, _handle_ray_actor_error=handle):
+        yield
+
+
+@contextlib.contextmanager
+def deaths_count_once() -> Iterator[None]:
+    """A worker's death is told to Tune by every call to it that was under way, and each told counts as a failure.
+
+    Worse, one that comes after the first has put the trial back into the queue ends it for good, whatever it may fail.
+    """
+    told: set[tuple[str, str]] = set()
+    process: Any = TuneController._process_trial_failure
+
+    def once(controller: Any, trial: Any, exception: Any) -> None:
+        death = trial.trial_id, getattr(exception, "actor_id", None) or ""
+        if death[1] and death in told:
+            return
+        told.add(death)
+        process(controller, trial, exception)
+
+    with _replaced(TuneController, _process_trial_failure=once):
         yield
 
 

@@ -19,7 +19,7 @@ from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key, packed_method
-from harness.running.ray_session import lost_nodes_do_not_count, ray_session
+from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
@@ -247,7 +247,7 @@ def _fit(
         own_methods=own_methods,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    with show(together) as refresh, lost_nodes_do_not_count():
+    with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once():
 
         def keep_up() -> None:
             together.make_room(*_room(cluster, options))

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayActorError
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 from harness.errors import UserError, last_line
@@ -192,3 +193,27 @@ def test_a_trial_that_takes_its_nodes_down_is_given_up_with_a_sentence(node_is_g
         "it lost 7 machines without getting past epoch 20, so it may be what takes them down; from the 6th on such "
         "losses count (--max-failures)"
     )
+
+
+def test_a_death_that_is_told_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every call that was under way: the second found the trial in the queue again, and ended it for good."""
+    processed: list[tuple[str, Any]] = []
+
+    def process(controller: Any, trial: Any, exception: Any) -> None:
+        processed.append((trial.trial_id, exception))
+
+    monkeypatch.setattr(TuneController, "_process_trial_failure", process)
+    controller, one, other = object(), SimpleNamespace(trial_id="one"), SimpleNamespace(trial_id="other")
+    deaths: list[Exception] = [RayActorError(actor_id=actor) for actor in ("first", "first", "second")]
+    mistakes: list[Exception] = [ValueError(), ValueError()]
+    with ray_session.deaths_count_once():
+        tell: Any = TuneController._process_trial_failure
+        for trial, exception in (
+            *((one, death) for death in deaths),
+            (other, deaths[1]),
+            *((one, e) for e in mistakes),
+        ):
+            tell(controller, trial, exception=exception)
+    first, _, second = deaths
+    assert processed == [("one", first), ("one", second), ("other", deaths[1]), *(("one", e) for e in mistakes)]
+    assert TuneController._process_trial_failure is process
