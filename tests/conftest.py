@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ from hypothesis import settings
 # The same examples every time, and no limit by the clock: a busy machine must not fail a test.
 settings.register_profile("harness", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("harness")
+
+# As in a terminal: `nohup`, and a shell that puts the suite into the background, have them ignored, and what is ignored
+# stays ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests import torch, Ray, MLflow and more: the collector would look through all of it again and again.
 gc.disable()

@@ -16,6 +16,7 @@ from harness.data.subsets import check_class_sizes, stratified_subset
 from harness.errors import UserError, brief, nearest
 from harness.seeds import numpy_generator
 from harness.spaces import TableData
+from harness.text.shown import counted
 
 SUFFIXES: Final = (".csv", ".parquet")
 MISSING: Final = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")  # in a .csv
@@ -308,8 +309,8 @@ def _numbers(values: Any, where: str) -> Array:
     import pyarrow
 
     exact = np.asarray(values.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float64)
-    if np.isinf(exact).any():
-        raise UserError(f"{where} must hold finite numbers; {np.count_nonzero(np.isinf(exact)):,} rows are infinite")
+    if infinite := int(np.count_nonzero(np.isinf(exact))):
+        raise UserError(f"{where} must hold finite numbers; got infinite ones in {counted(infinite, 'row')}")
     if len(exact) and np.nanmax(np.abs(exact), initial=0.0) > np.finfo(np.float32).max:
         raise UserError(f"{where} must fit into 32-bit floats; got values up to {np.nanmax(np.abs(exact)):.3g}")
     return exact.astype(np.float32)

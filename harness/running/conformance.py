@@ -25,6 +25,7 @@ from harness.running.runner import RunOptions, make_unit
 from harness.running.search import plan_of
 from harness.running.unit import RunningUnit
 from harness.spaces import SearchSpace
+from harness.text.shown import counted
 from harness.training.network_rules import MethodRule, NotKept, network_rules
 from harness.training.network_rules import require as _require
 
@@ -139,7 +140,7 @@ def _no_more_than_planned(name: str, method: SearchMethod, space: SearchSpace) -
     with _unit(name, method, space) as make:
         unit = _run(make())
         proposed, planned = len(_proposals(unit)), unit.plan.trials
-        _require(proposed <= planned, f"{proposed} trials were proposed where the plan states {planned}")
+        _require(proposed <= planned, f"{counted(proposed, 'trial')} proposed where the plan states {planned}")
         return f"{proposed} of {planned}"
 
 

@@ -266,7 +266,7 @@ WORDS = [f"w{row % 4}" for row in range(N)]
             {},
             "column 'size' must hold numbers or words, not both; 'oops' is no num",
         ),
-        (lines(size=["inf", *NUMBERS[1:]]), {}, "column 'size' must hold finite numbers; 1 rows are infinite"),
+        (lines(size=["inf", *NUMBERS[1:]]), {}, "column 'size' must hold finite numbers; got infinite ones in 1 row$"),
         (lines(size=["1e300", *NUMBERS[1:]]), {}, r"must fit into 32-bit floats; got values up to 1e\+300"),
         (lines(day=[f"2026-01-{1 + row % 9:02d}" for row in range(N)]), {}, "must hold numbers or words; got date32"),
         (lines(size=["?"] * N), {"missing": "median"}, "'size' has no value in the training rows, so it has no median"),
