@@ -99,8 +99,8 @@ class Stopping(Outcome):
 class Drill:
     """One search, disturbed and given again."""
 
-    def __init__(self, out: Path, temp: Path, outcome: Outcome, replay: bool) -> None:
-        self.out, self.temp, self.outcome, self.replay = out, temp, outcome, replay
+    def __init__(self, out: Path, temp: Path, outcome: Outcome, replay: bool, workers: int) -> None:
+        self.out, self.temp, self.outcome, self.replay, self.workers = out, temp, outcome, replay, workers
         self.methods = (*METHODS, RECORDER) if replay else METHODS
         self.driver: subprocess.Popen[str] | None = None
 
@@ -109,7 +109,7 @@ class Drill:
     def start(self, fault: str = "") -> None:
         words = ["run", "quickstart", "--methods", ",".join(METHODS), "--concurrency", "1", "--out", str(self.out)]
         words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
-        words += ["--replay"] if self.replay else []
+        words += ["--workers", str(self.workers), *(["--replay"] if self.replay else [])]
         self.temp.mkdir(exist_ok=True)
         self.outcome.starts += 1
         self.driver = subprocess.Popen(
@@ -346,9 +346,9 @@ def kill(pid: int) -> None:
 
 
 @contextmanager
-def drilling(folder: Path, outcome: Outcome, replay: bool) -> Iterator[Drill]:
+def drilling(folder: Path, outcome: Outcome, replay: bool, workers: int) -> Iterator[Drill]:
     temp = Path(tempfile.mkdtemp(prefix="hd-", dir="/tmp"))  # short: Ray puts sockets below it
-    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, replay)
+    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, replay, workers)
     began = time.monotonic()
     try:
         yield drill
@@ -359,9 +359,9 @@ def drilling(folder: Path, outcome: Outcome, replay: bool) -> Iterator[Drill]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def undisturbed(folder: Path, replay: bool = False) -> Drill:
+def undisturbed(folder: Path, replay: bool = False, workers: int = 2) -> Drill:
     outcome = Outcome(0)
-    with drilling(folder, outcome, replay) as reference:
+    with drilling(folder, outcome, replay, workers) as reference:
         reference.start()
         reference.wait(lambda: False)
     assert (wrong := list(reference.judge(reference))) == [], wrong
@@ -371,7 +371,7 @@ def undisturbed(folder: Path, replay: bool = False) -> Drill:
 def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Outcome:
     """One drill, from its first fault to its judgement; what it wrote is kept only if something is wrong."""
     outcome = Outcome(number)
-    with drilling(folder, outcome, reference.replay) as drill:
+    with drilling(folder, outcome, reference.replay, reference.workers) as drill:
         for fault in faults:
             outcome.faults.append(fault.kind)
             drill.disturb(fault, reference.lines())
@@ -385,7 +385,7 @@ def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Out
 def stopped(number: int, how: signal.Signals, due: Callable[[Drill], bool], folder: Path, reference: Drill) -> Stopping:
     """A run that is told to stop when it is due, and given again."""
     outcome = Stopping(number, [how.name])
-    with drilling(folder, outcome, reference.replay) as drill:
+    with drilling(folder, outcome, reference.replay, reference.workers) as drill:
         Path(drill.uri.removeprefix("sqlite:///")).unlink(missing_ok=True)  # of one that came too late
         drill.start()
         drill.wait(lambda: drill.takes_signals and due(drill))

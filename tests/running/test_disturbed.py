@@ -36,7 +36,8 @@ REPLAY_FAULTS = [
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Drill:
-    return undisturbed(tmp_path_factory.mktemp("undisturbed"))
+    """With one worker: each start of a second one takes as long as all of the training."""
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"), workers=1)
 
 
 def test_killed_and_damaged_and_given_again_it_ends_like_an_undisturbed_run(reference: Drill, tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_killed_and_damaged_and_given_again_it_ends_like_an_undisturbed_run(refe
 
 def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
     """A replayed ledger appears as a whole, by a rename: killed before it or after it, and in what follows."""
-    outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replay=True))
+    outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replay=True, workers=1))
     assert outcome.wrong == []
     assert outcome.starts >= 3
 
@@ -55,7 +56,7 @@ def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
 def test_stopped_in_order_by_each_signal_it_goes_on_as_if_it_had_not_been(reference: Drill, tmp_path: Path) -> None:
     """One after the other; `python -m tests.drill 30 --stops` takes ten moments of each."""
     outcome = Stopping(1)
-    with drilling(tmp_path, outcome, replay=False) as drill:
+    with drilling(tmp_path, outcome, replay=False, workers=1) as drill:
         for how, moment in ((signal.SIGINT, 0.3), (signal.SIGTERM, 0.6), (signal.SIGHUP, 0.9)):
             due = moment * reference.lines()
             drill.start()
