@@ -57,6 +57,7 @@ class SideBySide:
         self.running: set[str] = set()
         self.saving: list[Any] = []  # what Ray gave for the checkpoints of trials that a stop interrupts
         self.heard_at = time.monotonic()  # when something happened last
+        self._unsettled = True  # something has happened since the last look at what is ready
 
     def make_room(self, slots: int, queue: int) -> None:
         """The machines of a cluster come and go, and with them what may run."""
@@ -83,7 +84,7 @@ class SideBySide:
             # queue in front of it: methods stay interleaved by seed.
             if live >= self.slots + (0 if unit.plan.facts.adaptive else self._queue):
                 break
-            trial = None
+            trial, self._unsettled = None, True
             with unit.asking_method():
                 trial = unit.next_trial()
             if trial:
@@ -94,7 +95,7 @@ class SideBySide:
         return None
 
     def _hear_of(self, trial_id: str) -> RunningUnit:
-        self.heard_at = time.monotonic()
+        self.heard_at, self._unsettled = time.monotonic(), True
         return self._unit_of[trial_id]
 
     def waits_for(self) -> str | None:
@@ -149,7 +150,13 @@ class SideBySide:
         raise StopAsked
 
     def _settle(self) -> None:
-        """Writes the results of units that are ready, and lets no trial start past the cost limit."""
+        """Writes the results of units that are ready, and lets no trial start past the cost limit.
+
+        Tune asks several times for each report, and there may be hundreds of units.
+        """
+        if not self._unsettled:
+            return
+        self._unsettled = False
         for unit in self.units:
             if unit.is_ready:
                 try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
-from harness.running.ledger import Died, Ended, Interrupted, Started
+from harness.running.ledger import Ended, Interrupted
 from harness.running.replay import unused_experiment
 from harness.running.side_by_side import SharedSearch, SideBySide, StopAsked
 from harness.running.unit import RunningUnit
@@ -62,9 +62,11 @@ def test_the_cost_limit_is_for_all_units_and_counts_units_of_earlier_runs(tmp_pa
     made = together(units, tmp_path, max_cost=10.0, cost_before=9.0)
     assert handed_out(made) == ["ldn/seed-0", "grid/seed-0"]
     for unit in units:
-        log = unit.logs["t000"]
-        log.apply(Started(trial="t000", coresident=2))
-        log.apply(Died(trial="t000", time=log.attempts[0].started_at + 0.6))
+        [trial_id] = unit.live
+        unit.clock = lambda: 100.0
+        made.on_start(trial_id)
+        unit.clock = lambda: 100.6
+        made.on_death(trial_id)
     assert made.device_seconds == pytest.approx(9.0 + 2 * 0.6)
     assert handed_out(made) == []
     assert all(unit.capped for unit in units)
