@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,14 @@ def install(kind: str, number: int, after: bool) -> None:
             raise ValueError(kind)
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> None:
     if fault := os.environ.pop("DRILL_FAULT", ""):
         kind, number, after = fault.split(":")
         install(kind, int(number), after == "after")
-    from harness.cli import main
+    from harness import cli
 
-    main()
+    cli.main(words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -34,9 +34,10 @@ from harness.methods import RECORDER
 from harness.running.ledger import Chosen, Ended, Interrupted, Reported, Started, Suggested
 from harness.running.stopping import SIGNALS
 from harness.running.store import UnitFolder
+from tests import disturbed
+from tests.forked import ROOT, Forked
 from tests.running.results import SMALL, processes_of, read
 
-ROOT = Path(__file__).parent.parent
 METHODS = ("ldn", "asha", "optuna_tpe")
 SETTINGS = (*SMALL, "depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
 SILENCE_SECONDS = 180.0  # without a new event: it hangs
@@ -96,38 +97,45 @@ class Stopping(Outcome):
         )
 
 
+@dataclass(frozen=True)
+class How:
+    """How a search is run."""
+
+    replay: bool = False  # searches over depths are replayed
+    workers: int = 2
+    forked: bool = False  # from a process that has imported everything, instead of started as a program
+
+
 class Drill:
     """One search, disturbed and given again."""
 
-    def __init__(self, out: Path, temp: Path, outcome: Outcome, replay: bool, workers: int) -> None:
-        self.out, self.temp, self.outcome, self.replay, self.workers = out, temp, outcome, replay, workers
-        self.methods = (*METHODS, RECORDER) if replay else METHODS
-        self.driver: subprocess.Popen[str] | None = None
+    def __init__(self, out: Path, temp: Path, outcome: Outcome, how: How) -> None:
+        self.out, self.temp, self.outcome, self.how = out, temp, outcome, how
+        self.methods = (*METHODS, RECORDER) if how.replay else METHODS
+        self.driver: subprocess.Popen[str] | Forked | None = None
 
     # --- the command ---------------------------------------------------------------------------------------------
 
     def start(self, fault: str = "") -> None:
         words = ["run", "quickstart", "--methods", ",".join(METHODS), "--concurrency", "1", "--out", str(self.out)]
         words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
-        words += ["--workers", str(self.workers), *(["--replay"] if self.replay else [])]
+        words += ["--workers", str(self.how.workers), *(["--replay"] if self.how.replay else [])]
         self.temp.mkdir(exist_ok=True)
         self.outcome.starts += 1
-        self.driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.disturbed", *words],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "DRILL_FAULT": fault,
-                "PYTHONPATH": str(ROOT),
-                "RAY_TMPDIR": str(self.temp),
-                "RAY_USAGE_STATS_ENABLED": "0",
-                "MLFLOW_DISABLE_TELEMETRY": "true",
-            },
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=self.stderr.open("a"),
-            text=True,
-        )
+        env = {"DRILL_FAULT": fault, "RAY_TMPDIR": str(self.temp)}
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        if self.how.forked:
+            self.driver = Forked(disturbed.main, words, env=env, stderr=self.stderr)
+        else:
+            self.driver = subprocess.Popen(
+                [sys.executable, "-m", "tests.disturbed", *words],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=self.stderr.open("a"),
+                text=True,
+            )
         self.started_at = time.monotonic()
 
     @property
@@ -346,9 +354,9 @@ def kill(pid: int) -> None:
 
 
 @contextmanager
-def drilling(folder: Path, outcome: Outcome, replay: bool, workers: int) -> Iterator[Drill]:
+def drilling(folder: Path, outcome: Outcome, how: How) -> Iterator[Drill]:
     temp = Path(tempfile.mkdtemp(prefix="hd-", dir="/tmp"))  # short: Ray puts sockets below it
-    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, replay, workers)
+    drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, how)
     began = time.monotonic()
     try:
         yield drill
@@ -359,9 +367,9 @@ def drilling(folder: Path, outcome: Outcome, replay: bool, workers: int) -> Iter
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def undisturbed(folder: Path, replay: bool = False, workers: int = 2) -> Drill:
+def undisturbed(folder: Path, how: How) -> Drill:
     outcome = Outcome(0)
-    with drilling(folder, outcome, replay, workers) as reference:
+    with drilling(folder, outcome, how) as reference:
         reference.start()
         reference.wait(lambda: False)
     assert (wrong := list(reference.judge(reference))) == [], wrong
@@ -371,7 +379,7 @@ def undisturbed(folder: Path, replay: bool = False, workers: int = 2) -> Drill:
 def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Outcome:
     """One drill, from its first fault to its judgement; what it wrote is kept only if something is wrong."""
     outcome = Outcome(number)
-    with drilling(folder, outcome, reference.replay, reference.workers) as drill:
+    with drilling(folder, outcome, reference.how) as drill:
         for fault in faults:
             outcome.faults.append(fault.kind)
             drill.disturb(fault, reference.lines())
@@ -385,7 +393,7 @@ def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Out
 def stopped(number: int, how: signal.Signals, due: Callable[[Drill], bool], folder: Path, reference: Drill) -> Stopping:
     """A run that is told to stop when it is due, and given again."""
     outcome = Stopping(number, [how.name])
-    with drilling(folder, outcome, reference.replay, reference.workers) as drill:
+    with drilling(folder, outcome, reference.how) as drill:
         Path(drill.uri.removeprefix("sqlite:///")).unlink(missing_ok=True)  # of one that came too late
         drill.start()
         drill.wait(lambda: drill.takes_signals and due(drill))
@@ -436,7 +444,7 @@ def main() -> None:
     numbers = [asked.only] if asked.only else range(asked.first, asked.first + asked.drills)
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
-    reference = undisturbed(folder, asked.replay)
+    reference = undisturbed(folder, How(asked.replay))
     outcomes: list[Outcome] = []
 
     def drill(number: int) -> Outcome:

@@ -90,6 +90,7 @@ def test_every_harness_command_works(
             subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=tmp_path, check=True)
             continue
         words = line.replace("--seeds 0-9", "--seeds 0,1").split()[1:]
+        words += ["--search-seeds", "5"] * (words[0] == "replay")
         if words[0] in {"run", "trial", "study"}:
             less = IMAGES if {"my_space.yaml", "fashion_mnist_small"} & set(words) else QUICK
             words += [word for setting in less for word in ("--set", setting)]

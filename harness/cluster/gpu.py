@@ -87,7 +87,7 @@ class DeviceReport(Frozen):
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Sequence[int]] = DEPTHS) -> DeviceReport:
+def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> DeviceReport:
     """Measures a device; takes about a minute, most of it on the processor it is compared with."""
     with _one_thread():
         trials = {kind: _small_trial(kind) for kind in NETWORKS}
@@ -245,12 +245,12 @@ def _step(kind: Kind, depth: int, device: torch.device) -> float:
 # --- on the workers of a cluster ----------------------------------------------------------------------------------
 
 
-def examine_here(storage: str | None) -> DeviceReport:
+def examine_here(storage: str | None, depths: Mapping[Kind, Sequence[int]] = DEPTHS) -> DeviceReport:
     """The GPU of this process."""
     if os.environ.get(LOGICAL_GPUS):
-        return examine(CPU, storage)
+        return examine(CPU, storage, depths)
     check_usable()
-    return examine(torch.device("cuda"), storage)
+    return examine(torch.device("cuda"), storage, depths)
 
 
 def examine_workers(storage: str | None) -> list[DeviceReport]:
@@ -268,7 +268,7 @@ def examine_workers(storage: str | None) -> list[DeviceReport]:
         raise UserError("no machine of this Ray has a GPU now; start one, or give a run GPUs so that the cluster does")
     task = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(_examined)
     calls = [
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(storage)
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(storage, DEPTHS)
         for node in kinds.values()
     ]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_SECONDS)
@@ -289,9 +289,9 @@ def examine_workers(storage: str | None) -> list[DeviceReport]:
 _REFUSED = "refused: "
 
 
-def _examined(storage: str | None) -> str:
+def _examined(storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> str:
     try:
-        return examine_here(storage).model_dump_json()
+        return examine_here(storage, depths).model_dump_json()
     except UserError as error:  # its sentence, not the traceback of a worker
         return f"{_REFUSED}{error}"
 

@@ -10,16 +10,18 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.running.stopping import STOPPED, STOPPING
-from tests.drill import ROOT, Drill, Fault, Stopping, drilling, run, undisturbed
+from tests.drill import ROOT, Drill, Fault, How, Stopping, drilling, run, undisturbed
 from tests.running.results import ledger, wait_for
 
 pytestmark = pytest.mark.slow
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+QUICK = How(workers=1, forked=True)  # each start, of a program or of a worker, takes longer than all of the training
 FAULTS = [
     Fault("driver", 0.0),  # before anything was reported
     Fault("worker", 0.25),
@@ -36,8 +38,7 @@ REPLAY_FAULTS = [
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Drill:
-    """With one worker: each start of a second one takes as long as all of the training."""
-    return undisturbed(tmp_path_factory.mktemp("undisturbed"), workers=1)
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"), QUICK)
 
 
 def test_killed_and_damaged_and_given_again_it_ends_like_an_undisturbed_run(reference: Drill, tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_killed_and_damaged_and_given_again_it_ends_like_an_undisturbed_run(refe
 
 def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
     """A replayed ledger appears as a whole, by a rename: killed before it or after it, and in what follows."""
-    outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replay=True, workers=1))
+    outcome = run(1, REPLAY_FAULTS, tmp_path, undisturbed(tmp_path, replace(QUICK, replay=True)))
     assert outcome.wrong == []
     assert outcome.starts >= 3
 
@@ -56,7 +57,7 @@ def test_so_does_one_whose_searches_are_replayed(tmp_path: Path) -> None:
 def test_stopped_in_order_by_each_signal_it_goes_on_as_if_it_had_not_been(reference: Drill, tmp_path: Path) -> None:
     """One after the other; `python -m tests.drill 30 --stops` takes ten moments of each."""
     outcome = Stopping(1)
-    with drilling(tmp_path, outcome, replay=False, workers=1) as drill:
+    with drilling(tmp_path, outcome, QUICK) as drill:
         for how, moment in ((signal.SIGINT, 0.3), (signal.SIGTERM, 0.6), (signal.SIGHUP, 0.9)):
             due = moment * reference.lines()
             drill.start()

@@ -6,8 +6,6 @@ Real processes; moto's server stands in for S3, with a gate in front of it that 
 import contextlib
 import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,10 +21,10 @@ from harness.running.ledger import Reported
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
 from harness.running.worker import AT_RISK
+from tests import forked
 from tests.running.results import SMALL, kill_nine, ledger, processes_of, read, searches, wait_for
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent.parent
 BUCKET = "checkpoints-of-a-test"
 LONGER = ("depth.max=10", "training.max_epochs=3000", "training.patience=3000", "training.report_every=40")
 
@@ -85,15 +83,11 @@ def storage() -> Iterator[tuple[str, Gate, Any]]:
         server.stop()
 
 
-def start(out: Path, temp: Path, *words: str) -> "subprocess.Popen[str]":
+def start(out: Path, temp: Path, *words: str) -> forked.Forked:
     temp.mkdir(exist_ok=True)
     settings = [word for setting in (*SMALL, *LONGER) for word in ("--set", setting)]
-    command = [sys.executable, "-m", "harness", "run", "quickstart", "--methods", "ldn", "--out", str(out)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(temp)}
-    with (out.parent / f"{out.name}.log").open("a") as log:
-        return subprocess.Popen(
-            [*command, *settings, *words], env=environment, stdout=log, stderr=log, text=True, cwd=out.parent
-        )
+    command = ["run", "quickstart", "--methods", "ldn", "--workers", "1", "--out", str(out), *settings, *words]
+    return forked.harness(*command, env={"RAY_TMPDIR": str(temp)}, cwd=out.parent, stderr=out.with_suffix(".log"))
 
 
 @pytest.mark.usefixtures("one_ray")

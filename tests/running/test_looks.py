@@ -1,9 +1,6 @@
 """Verdicts looked at more than once: looks declared before the first seed, kept for good, or counted when not."""
 
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,12 +18,11 @@ from harness.running.runner import RunOutcome
 from harness.running.store import declare_looks, note_looks, read_looks
 from harness.spaces import Margins
 from harness.statistics import level_of_look
+from tests import forked
 from tests.comparing.test_from_disk import write
 from tests.comparing.test_render import shown
 from tests.running.results import SMALL, command, ledger, read, unit_folder, wait_for
 from tests.synthetic import make_space, make_units
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -140,16 +136,13 @@ def test_a_killed_run_decides_on_the_seeds_of_its_look(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("one_ray")
 def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_looks(tmp_path: Path) -> None:
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
-    words = ["run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1"]
+    words = ["run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1", "--workers", "1"]
     words += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
     smaller = ("depth.max=1", "budget.trials=2", "budget.early_stopping_trials=2")
     words += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     with tempfile.TemporaryDirectory(prefix="hl-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
-        environment = {**os.environ, "RAY_TMPDIR": temp, "PYTHONPATH": str(ROOT)}
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "harness", *words, "--out", str(killed)], env=environment, stdout=subprocess.DEVNULL
-        )
+        driver = forked.harness(*words, "--out", str(killed), env={"RAY_TMPDIR": temp})
         try:
             wait_for(lambda: len(ledger(killed, "grid", 2)) > 3 or driver.poll() is not None, "the third seed", 900.0)
         finally:
@@ -177,7 +170,7 @@ def test_a_real_run_whose_first_look_decides_stops_there(tmp_path: Path) -> None
     """Whatever the networks are worth, they are within margins as wide as these; five networks cost more than one."""
     wide = [f"margins.{name}=100" for name in Margins.model_fields]
     results = api.run(
-        "quickstart", "ldn,grid", "0-9", set=[*SMALL, *wide], out=tmp_path, until_verdict=True, looks="5,10"
+        "quickstart", "ldn,grid", "0-9", set=[*SMALL, *wide], out=tmp_path, until_verdict=True, looks="5,10", workers=1
     )
     assert results.comparison.is_decided and results.comparison.seeds == (0, 1, 2, 3, 4)
     assert results.looks == Looks(declared=(5, 10))

@@ -1,8 +1,6 @@
 """Trials that are shorter than the start of a worker: the cluster fills all the same."""
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import ray
 from benchmarks.made_up import report_at_once
 from harness.running import runner
 from harness.running.messages import received_task
+from tests.forked import Forked
 from tests.running.results import local_ray, searches
 
-ROOT = Path(__file__).parent.parent.parent
 WORKERS, SHORT = 4, 10
 
 
@@ -30,10 +28,8 @@ def short_trial(config: dict[str, Any], data_dir: str, **_: Any) -> None:
 @pytest.mark.slow
 def test_a_worker_that_is_free_again_does_not_replace_one_that_is_starting(tmp_path: Path) -> None:
     """In a process of its own: after another Ray, this one's table of actors was once found empty."""
-    code = f"from tests.running.test_ramp import fill_workers; fill_workers({str(tmp_path)!r})"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-4000:]
+    process = Forked(fill_workers, str(tmp_path), env={}, stderr=tmp_path / "stderr")
+    assert process.wait(timeout=400) == 0, (tmp_path / "stderr").read_text()[-4000:]
 
 
 def fill_workers(folder: str) -> None:

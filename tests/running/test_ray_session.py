@@ -18,6 +18,7 @@ from harness.errors import UserError, last_line
 from harness.methods.base import TIME
 from harness.running import ray_session
 from harness.running.runner import RunOptions, _use_every_cpu
+from tests import forked
 from tests.rehearsed import make_unit
 from tests.running.results import kill_nine, ledger, listening, processes_of, wait_for
 
@@ -32,18 +33,20 @@ def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def begun(out: Path) -> tuple["subprocess.Popen[str]", list[int]]:
-    """`harness run` in mid-training, and its processes."""
+def begun(out: Path) -> tuple[forked.Forked, list[int]]:
+    """`harness run` in mid-training, and its processes; what it prints is in `stdout` and `stderr`."""
     options = ["--methods", "deepest", "--set", "depth.max=3", "--set", "training.report_every=20"]
-    command = [sys.executable, "-m", "harness", "run", "quickstart", *options, "--epochs", "100000", "--out", str(out)]
+    words = ["run", "quickstart", *options, "--epochs", "100000", "--out", str(out)]
 
     def told() -> int:
         return len([event for event in ledger(out, "deepest") if event.get("report", {}).get("progress")])
 
     before = told()
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for name in ("stdout", "stderr"):
+        (out / name).unlink(missing_ok=True)
+    driver = forked.harness(*words, env={}, stdout=out / "stdout", stderr=out / "stderr")
     wait_for(lambda: told() > before or driver.poll() is not None, "a report")
-    assert driver.poll() is None, driver.communicate()
+    assert driver.poll() is None, (out / "stderr").read_text()
     return driver, processes_of(driver.pid)
 
 
@@ -62,7 +65,7 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
     driver, started = begun(tmp_path)
     assert listening([driver.pid, *started]) == LOOPBACK, "in both families, so the list shows something"
     kill_nine(driver.pid)
-    driver.communicate()
+    driver.wait()
     assert len(list(temp.iterdir())) == 1, "a killed run cannot tidy up"
 
     for name in ("raylet", "gcs_server"):
@@ -70,8 +73,8 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
         assert alive(started) == [] and len(list(temp.iterdir())) == 1, "the next run tidies up after the one before"
         [pid] = processes_of(driver.pid, f"/{name}")
         kill_nine(pid)
-        stdout, stderr = driver.communicate(timeout=60)
-        assert driver.returncode == 1
+        assert driver.wait(timeout=60) == 1
+        stdout, stderr = ((tmp_path / name).read_text() for name in ("stdout", "stderr"))
         assert stderr.startswith(f"error: Ray's {name} died") and stderr.endswith("the same command continues\n")
         assert stderr.count("\n") == 1 and "(raylet)" not in stdout
         wait_for(lambda pids=processes: not alive(pids), "the end of Ray's processes")  # type: ignore[misc]

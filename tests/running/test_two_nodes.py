@@ -1,13 +1,11 @@
 """Simulated nodes (real raylets on this machine): one is lost in mid-run, others come later."""
 
 import os
-import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,33 +19,31 @@ from harness.running import runner
 from harness.running.forecast import Forecast, forecast
 from harness.running.runner import RunOptions, make_units, run_units
 from harness.spaces import load_space
+from tests.forked import Forked
 from tests.running.results import SMALL, ledger, read, searches, wait_for
 
-ROOT = Path(__file__).parent.parent.parent
 NODE: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1}
 
 
 @pytest.mark.slow
 def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     """Nor does it count as a failure of the trial's own: none is allowed."""
-    in_a_process("lose_a_node", tmp_path)
+    in_a_process(lose_a_node, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_run_waits_for_its_first_node_and_uses_those_that_come_later(tmp_path: Path) -> None:
     """Grid and ASHA alike, within 30 s; and a forecast is timed on such a node."""
-    in_a_process("gain_nodes", tmp_path)
+    in_a_process(gain_nodes, tmp_path)
 
 
-def in_a_process(function: str, folder: Path) -> None:
+def in_a_process(function: Callable[[str, str], None], folder: Path) -> None:
     """In one of its own: another Ray that ran before leaves settings behind, and this one starts no actor."""
-    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")  # short: Ray puts sockets below it
-    code = f"from tests.running import test_two_nodes as here; here.{function}({str(folder)!r}, {temp!r})"
-    # Ray notes the cluster's address in its own folder, which nobody may have made yet.
-    environment = os.environ | {"HARNESS_LOGICAL_GPUS": "1", "PYTHONPATH": str(ROOT), "RAY_TMPDIR": temp}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=400)
-    shutil.rmtree(temp, ignore_errors=True)
-    assert done.returncode == 0, done.stderr[-4000:]
+    with tempfile.TemporaryDirectory(prefix="ht-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
+        # Ray notes the cluster's address in its own folder, which nobody may have made yet.
+        env, said = {"HARNESS_LOGICAL_GPUS": "1", "RAY_TMPDIR": temp}, folder / "stderr"
+        process = Forked(function, str(folder), temp, env=env, stderr=said)
+        assert process.wait(timeout=400) == 0, said.read_text()[-4000:]
 
 
 def lose_a_node(folder: str, temp: str) -> None:

@@ -1,11 +1,6 @@
 """`harness study` for real: killed it continues, more seeds run only the new ones, and MLflow has one experiment."""
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,21 +9,22 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.cli import main
+from tests import forked
 from tests.running.results import command, wait_for
 from tests.studies.test_definition import written
 
 
 @pytest.fixture
-def environment() -> Iterator[dict[str, str]]:
-    temp = tempfile.mkdtemp(prefix="ht-", dir="/tmp")
-    yield {**os.environ, "RAY_TMPDIR": temp}
-    shutil.rmtree(temp, ignore_errors=True)
+def temp() -> Iterator[str]:
+    """A short path: Ray puts sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="ht-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 def words(folder: Path, seeds: int) -> list[str]:
     scales = {"small": {"vary": {"depth.max": [2, 3]}, "set": {"training.max_epochs": 600}, "seeds": 1}}
     file = written(folder, scales=scales, figures=["scan", "maps"])
-    return ["study", str(file), "--seeds", str(seeds), "--out", str(folder / "out")]
+    return ["study", str(file), "--seeds", str(seeds), "--workers", "1", "--out", str(folder / "out")]
 
 
 def ledgers(folder: Path) -> dict[str, str]:
@@ -37,14 +33,10 @@ def ledgers(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(
-    one_ray: None, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "harness", *words(tmp_path, 1)], env=environment, start_new_session=True
-    )
+def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(one_ray: None, tmp_path: Path, temp: str) -> None:
+    driver = forked.harness(*words(tmp_path, 1), env={"RAY_TMPDIR": temp})
     wait_for(lambda: any('"report"' in text for text in ledgers(tmp_path).values()), "a report")
-    os.killpg(driver.pid, signal.SIGKILL)
+    driver.kill()
     driver.wait()
 
     done = command(tmp_path, *words(tmp_path, 1))
