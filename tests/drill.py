@@ -215,7 +215,7 @@ class Drill:
             time.sleep(0.002)
         said = time.monotonic()
         self.wait(lambda: self.is_down)
-        outcome.code = self.driver.returncode
+        outcome.code = self.driver.returncode or 0
         if outcome.code == 0:
             return
         outcome.came_after, outcome.ended_after = told - self.started_at, time.monotonic() - told

@@ -173,6 +173,11 @@ class SideBySide:
         return self._cost_before + sum(unit.device_seconds for unit in self.units if not unit.plan.replayed)
 
     @property
+    def has_searched(self) -> bool:
+        """No trial is left whose time counts: what still runs are final evaluations."""
+        return all(unit.is_over or (unit.choice and not unit.plan.refit) for unit in self.units)
+
+    @property
     def is_finished(self) -> bool:
         self._settle()
         return all(unit.is_over for unit in self.units)

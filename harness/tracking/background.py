@@ -19,7 +19,8 @@ class BackgroundTracker:
     """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread.
 
     With `at_once` units are written while others still run: right on a cluster, where trials run elsewhere. On one
-    machine the writing would take processor time from the trials that are being timed, so it waits for `close`.
+    machine the writing would take processor time from the trials that are being timed, so it waits for `begin`, else
+    for `close`.
     """
 
     def __init__(self, uri: str, out: Path, at_once: bool, experiment: Experiment | None = None) -> None:
@@ -32,6 +33,11 @@ class BackgroundTracker:
         self._importing = threading.Thread(target=_import_mlflow, name="imports MLflow", daemon=True)
         self._importing.start()
         if at_once:
+            self.begin()
+
+    def begin(self) -> None:
+        """From here on units are written as they come."""
+        if self._thread.ident is None:
             self._thread.start()
 
     def wait_until_idle(self) -> None:
@@ -44,25 +50,22 @@ class BackgroundTracker:
     def close(self) -> str | None:
         """A sentence when MLflow could not be written, else None."""
         self._units.put(None)
-        if not self._thread.is_alive():
-            self._thread.start()
+        self.begin()
         self._thread.join()
         return self.warning
 
     def _write(self) -> None:
         self._importing.join()
-        unit = self._units.get()
-        if unit is None:
-            return
         from harness.tracking.models import model_in
         from harness.tracking.writer import Tracker
 
         tracker = Tracker(self._uri, self._experiment)
         model = None if self._experiment else model_in(self._out)  # a study's networks are there to be read, not used
-        while unit is not None:
+        if self._units.empty():  # it has time until the first one comes
+            tracker.open()
+        while (unit := self._units.get()) is not None:
             tracker.write_unit(unit, model)
             self.warning = tracker.warning
-            unit = self._units.get()
 
 
 def _import_mlflow() -> None:

@@ -1,7 +1,7 @@
 """A run whose units are written to MLflow as they become complete."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +40,16 @@ def run_tracked(
         _check_cluster(options.address, options, to.given, warn)
     tracker = BackgroundTracker(to.uri, options.out, options.address is not None, to.experiment)
 
-    def show_later(together: SideBySide) -> AbstractContextManager[Callable[[], None]]:
+    @contextmanager
+    def show_later(together: SideBySide) -> Iterator[Callable[[], None]]:
+        def look() -> None:
+            refresh()
+            if together.has_searched:
+                tracker.begin()
+
         tracker.wait_until_idle()
-        return (show or show_nothing)(together)
+        with (show or show_nothing)(together) as refresh:
+            yield look
 
     try:
         outcome = run_units(units, options, tracker.put, show_later, warn)

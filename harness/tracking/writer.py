@@ -56,6 +56,10 @@ class Tracker:
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}
 
+    def open(self) -> None:
+        """Makes ready what the first unit would wait for: a fresh sqlite file gets its tables."""
+        self._guarded(lambda: self.client, None)
+
     def write_unit(self, unit: Unit, model: FindModel | None = None) -> bool:
         """Brings MLflow up to date with a unit; True when something had to be written. One without trials has to wait.
 

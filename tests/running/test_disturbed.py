@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from harness.running.stopping import STOPPED, STOPPING
-from tests.drill import ROOT, Drill, Fault, How, Stopping, drilling, run, undisturbed
+from tests.drill import Drill, Fault, How, Stopping, drilling, run, undisturbed
+from tests.forked import ROOT
 from tests.running.results import ledger, wait_for
 
 pytestmark = pytest.mark.slow

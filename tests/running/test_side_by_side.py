@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
-from harness.running.ledger import Ended, Interrupted
+from harness.running.ledger import Chosen, Ended, Interrupted
 from harness.running.replay import unused_experiment
 from harness.running.side_by_side import SharedSearch, SideBySide, StopAsked
 from harness.running.unit import RunningUnit
@@ -70,6 +70,20 @@ def test_the_cost_limit_is_for_all_units_and_counts_units_of_earlier_runs(tmp_pa
     assert made.device_seconds == pytest.approx(9.0 + 2 * 0.6)
     assert handed_out(made) == []
     assert all(unit.capped for unit in units)
+
+
+def test_a_run_has_searched_when_only_final_evaluations_are_left(tmp_path: Path) -> None:
+    done, failed, chooses = run(tmp_path, "ldn"), make_unit(tmp_path, "grid"), make_unit(tmp_path, "asha")
+    failed.failure = "it raised"
+    made = together([chooses], tmp_path)
+    made.units += [done, failed]
+    assert not made.has_searched
+    chooses.choice = Chosen(chosen="t000", d_opt=1, epochs=1, capped=False)
+    assert made.has_searched
+    refitted = make_unit(tmp_path, "random_search", refit=True)
+    refitted.choice = chooses.choice
+    made.units.append(refitted)
+    assert not made.has_searched, "the time of a refit counts, too"
 
 
 def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> None:

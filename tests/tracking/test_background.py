@@ -9,6 +9,7 @@ from harness.errors import UserError
 from harness.running.runner import RunOptions
 from harness.tracking import tracked_run
 from harness.tracking.background import BackgroundTracker
+from tests.running.results import wait_for
 from tests.synthetic import make_units
 from tests.tracking.test_writer import SMALL, assert_complete
 
@@ -21,6 +22,25 @@ def test_what_was_put_is_written_when_it_closes(uri: str, tmp_path: Path, at_onc
         tracker.put(unit)
     assert tracker.close() is None
     assert_complete(uri, units)
+
+
+def test_begun_it_makes_ready_what_the_first_unit_would_wait_for(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    tracker = BackgroundTracker(f"sqlite:///{database}", tmp_path, at_once=False)
+    tracker.wait_until_idle()
+    assert not database.exists()
+    tracker.begin()
+    wait_for(database.exists, "the database")
+    tracker.begin()  # once is enough
+    units = make_units(["ldn"], [0], space=SMALL)
+    tracker.put(units[0])
+    assert tracker.close() is None
+    assert_complete(f"sqlite:///{database}", units)
+
+
+def test_closed_without_a_unit_it_leaves_nothing(tmp_path: Path) -> None:
+    assert BackgroundTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path, at_once=False).close() is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_closing_says_when_the_server_was_not_there(tmp_path: Path) -> None:
