@@ -334,6 +334,7 @@ def test_an_empty_frame_has_its_columns() -> None:
     assert {"method", "seed", "test_accuracy"} <= set(unit_frame([]).columns)
 
 
+@pytest.mark.slow
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, make_units(("grid", "ldn"), range(2)))
     results = harness.load_results("synthetic", tmp_path)

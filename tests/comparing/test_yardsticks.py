@@ -94,6 +94,7 @@ def above() -> Comparison:
     return compare(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8))
 
 
+@pytest.mark.slow
 def test_the_floor_stands_in_every_view(above: Comparison) -> None:
     for text in (
         as_markdown(above),
@@ -108,6 +109,7 @@ def test_the_floor_stands_in_every_view(above: Comparison) -> None:
     assert values["resolution"]["enough"] is True
 
 
+@pytest.mark.slow
 def test_a_method_below_the_linear_model_leads_the_report() -> None:
     units = make_units(("ldn", "grid"), range(3), linear_accuracy=0.97, ldn_accuracy=-0.3, ldn_log_likelihood=0.1)
     comparison = compare(units)
@@ -194,6 +196,7 @@ def _with_classes(units: Sequence[Unit], rows: Mapping[str, int], recall: float,
     return changed
 
 
+@pytest.mark.slow
 def test_classes_are_in_every_view_and_rare_ones_in_the_notes() -> None:
     units = _with_classes(
         make_units(("ldn", "grid"), linear_accuracy=0.8), {"cat": 300, "gnu": 19}, 0.625, majority=0.5

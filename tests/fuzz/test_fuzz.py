@@ -21,6 +21,7 @@ def test_malformed_inputs_are_refused_in_one_sentence() -> None:
     assert sum(counts["accepted"] for counts in tally.counts.values()) > 0, "and not everything is refused"
 
 
+@pytest.mark.slow
 def test_a_seed_makes_the_same_inputs_again() -> None:
     for _, strategy in GROUPS.values():
         made = cases(strategy, 2, number=3)

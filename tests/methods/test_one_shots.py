@@ -60,11 +60,12 @@ def joint(network: OneShotNet, rows: Rows, times: float) -> np.ndarray:
 # --- ldn_em ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trial",
     [
         pytest.param(config("ldn_em", 4, seed=2), id="fc"),
-        pytest.param(conv_config("ldn_em", 3), id="conv", marks=pytest.mark.slow),
+        pytest.param(conv_config("ldn_em", 3), id="conv"),
     ],
 )
 def test_em_comes_to_rest_at_the_exact_posterior(trial: TrialConfig) -> None:

@@ -29,13 +29,8 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.running.store.os.fsync", lambda descriptor: None)
 
 
-def each_method() -> list[Any]:
-    """Rules for networks take a second: the fast suite tries them on the reference, the slow one on all others."""
-    networks = {name for name in known_methods() if load_method(name)[1].learns_depth} - {"ldn"}
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in networks else []) for name in known_methods()]
-
-
-@pytest.mark.parametrize("name", each_method())
+@pytest.mark.slow
+@pytest.mark.parametrize("name", known_methods())
 def test_every_known_method_conforms(name: str) -> None:
     had_ray = ray.is_initialized()  # another test's
     checks = check_method(*load_method(name), small_space())

@@ -134,6 +134,7 @@ def timed_on(gpu: torch.device) -> module._Timing:
     return module._time(wanted, {config.data.model_dump_json(): None for config in wanted}, gpu, 1.0)
 
 
+@pytest.mark.slow
 def test_steps_of_small_networks_are_timed_on_the_cpu_beside_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pretended one computes every operation in Python on top, so that it is slow."""
     monkeypatch.setattr(module, "TIMED_SECONDS", 0.0)

@@ -29,11 +29,11 @@ from harness.training.train import best_network, run_trial
 from tests.pretend_gpu import Seen, pretend_gpu
 from tests.tiny import config, conv_config, images, spirals
 
+pytestmark = pytest.mark.slow
 DEPTH = 3
 CPU = torch.device("cpu")
 NETWORKS = [FIXED_DEPTH] + [name for name in known_methods() if isinstance(load_method(name)[1], OneShotMethod)]
-EACH_NETWORK = [*NETWORKS[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS[2:])]
-KINDS = ("fc", pytest.param("conv", marks=pytest.mark.slow))
+KINDS = ("fc", "conv")
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def _timeless(progress: Progress) -> dict[str, Any]:
     return progress.model_dump(exclude=seconds)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, pytest.param("shared", marks=pytest.mark.slow)])  # one norm for all depths
-@pytest.mark.parametrize("name", EACH_NETWORK)
+@pytest.mark.parametrize("kind", [*KINDS, "shared"])  # one norm for all depths
+@pytest.mark.parametrize("name", NETWORKS)
 def test_a_gpu_gives_the_numbers_of_the_cpu(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +135,7 @@ def waits_of_an_epoch(name: str, kind: str, gpu: Seen) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", EACH_NETWORK)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_no_step_waits_and_an_epoch_seldom_does(name: str, kind: str, gpu: Seen) -> None:
     operations, waits = of_a_step(name, kind, gpu)
     assert not waits
@@ -230,7 +230,7 @@ def test_an_epoch_that_waits_too_often_is_found(gpu: Seen, mine: Any, monkeypatc
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", EACH_NETWORK)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_rows_that_do_not_fit_are_sent_without_a_wait(
     name: str, kind: str, gpu: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from harness.training.train import run_trial
 from tests.rehearsed import small_space
 from tests.tiny import config, spirals
 
+pytestmark = pytest.mark.slow
+
 
 class Good(OneShotMethod):
     def objective(self, net: OneShotNet, x: Tensor, y: Tensor, n_train: int) -> Tensor:
