@@ -71,6 +71,13 @@ def test_the_python_lines_are_explained_on_their_page() -> None:
     assert all(f".{name}(" in page for name in used)
 
 
+def test_the_readme_says_which_schedulers_fit() -> None:
+    text = " ".join((ROOT / README).read_text(encoding="utf-8").split())
+    assert "any scheduler" not in text
+    assert "a scheduler that decides from reports alone whether a trial goes on or stops" in text
+    assert "one that pauses trials (HyperBand, PBT) is refused" in text
+
+
 def test_a_one_shot_network_of_ones_own_is_a_short_file() -> None:
     (lines,) = [block for block in blocks(README, "python") if "OneShotMethod" in block]
     assert lines.startswith("# geometric.py\n") and len(lines.splitlines()) <= 40

@@ -338,6 +338,7 @@ def _values_of(values: Any, column: Column) -> Array:
         raise UserError(f"{where} must hold numbers, as in the table that was trained on; got {values.type}")
     if not column.may_be_missing and (count := missing_in(values)):
         raise UserError(
-            f"{where} must have a value in every row, as in the table that was trained on; {count} have none"
+            f"{where} must have a value in every row, as in the table that was trained on; it is missing in "
+            f"{counted(count, 'row')}"
         )
     return _numbers(values, where)

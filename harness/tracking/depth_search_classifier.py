@@ -102,7 +102,9 @@ def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> An
             numbers = np.asarray(values.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float32)
             missing = np.isnan(numbers)
             if column["median"] is None and missing.any():
-                raise ValueError(f"column {column['name']!r} must have a value in every row; {missing.sum()} have none")
+                raise ValueError(
+                    f"column {column['name']!r} must have a value in every row; it is missing in {missing.sum()}"
+                )
             parts.append(np.where(missing, np.float32(column["median"] or 0.0), numbers)[:, None])
     return np.concatenate(parts, axis=1, dtype=np.float32)
 

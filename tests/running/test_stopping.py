@@ -35,7 +35,7 @@ def test_a_run_says_so_and_goes_on_until_it_can_be_left(how: signal.Signals, cap
         send(how)
         wait_for(lambda: bool(stop.by), "the signal")
         assert stop.by == how and 0 < stop.seconds_left <= PATIENCE_SECONDS
-    assert capfd.readouterr().err == f"{STOPPING}\n"
+    assert capfd.readouterr().err == "stopping after the running reports; Ctrl-C again ends now\n"
 
 
 def test_a_run_says_so_while_its_main_thread_is_in_native_code() -> None:

@@ -217,7 +217,7 @@ print(json.dumps(said))
         "rows must have shape (N, 2), N at least 1; got (3, 5)",
         "rows must have shape (N, 2), N at least 1; got (0, 2)",
         "the rows must have the columns of the table that was trained on; they lack ['colour', 'year']",
-        "column 'wild' must have a value in every row; 1 have none",
+        "column 'wild' must have a value in every row; it is missing in 1",
     ]
 
 
