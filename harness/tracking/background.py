@@ -32,12 +32,14 @@ class BackgroundTracker:
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
         self._importing = threading.Thread(target=_import_mlflow, name="imports MLflow", daemon=True)
         self._importing.start()
+        self._opens_ahead = False  # of the first unit; nothing is written for a run that may still be refused
         if at_once:
-            self.begin()
+            self._thread.start()
 
     def begin(self) -> None:
-        """From here on units are written as they come."""
+        """From here on units are written as they come, and what the first would wait for is made ready."""
         if self._thread.ident is None:
+            self._opens_ahead = True
             self._thread.start()
 
     def wait_until_idle(self) -> None:
@@ -50,7 +52,8 @@ class BackgroundTracker:
     def close(self) -> str | None:
         """A sentence when MLflow could not be written, else None."""
         self._units.put(None)
-        self.begin()
+        if self._thread.ident is None:
+            self._thread.start()
         self._thread.join()
         return self.warning
 
@@ -61,7 +64,7 @@ class BackgroundTracker:
 
         tracker = Tracker(self._uri, self._experiment)
         model = None if self._experiment else model_in(self._out)  # a study's networks are there to be read, not used
-        if self._units.empty():  # it has time until the first one comes
+        if self._opens_ahead:
             tracker.open()
         while (unit := self._units.get()) is not None:
             tracker.write_unit(unit, model)

@@ -121,6 +121,7 @@ def test_folders_of_images(refused: Callable[..., str]) -> None:
     assert "there are none in bee" in refused(data=data)
 
 
+@pytest.mark.slow
 def test_another_md5_sum(refused: Callable[..., str], svhn: tuple[Path, dict[str, np.ndarray]]) -> None:
     root, _ = svhn
     (root / "test_32x32.mat").write_bytes(b"damaged")

@@ -193,6 +193,7 @@ def test_tempered_begins_at_the_prior_and_maximises_what_it_says() -> None:
 # --- elastic --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", [config("elastic", 4), conv_config("elastic", 3)], ids=["fc", "conv"])
 def test_the_expected_gradient_of_elastic_is_that_of_the_enumeration(trial: TrialConfig) -> None:
     network, (x, y) = frozen(trial)

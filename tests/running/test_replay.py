@@ -250,6 +250,7 @@ def outcome(unit: RunningUnit) -> dict[str, Any]:
     return {"result": unit.result.model_dump(exclude=timed), "trials": trials}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SEARCHES)
 def test_every_search_is_replayed_as_it_runs_live(tmp_path: Path, method: str) -> None:
     live = run(tmp_path / "live", method, SPACE, concurrency=1)
@@ -324,6 +325,7 @@ def test_more_devices_train_the_same_networks_in_less_time(tmp_path: Path, devic
     assert not unit.result.order_dependent  # the order is simulated, so it is the same next time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["asha", "golden_section", "random_search"])
 def test_wall_clock_on_other_numbers_of_devices_is_replayed(tmp_path: Path, method: str) -> None:
     """The same seconds as a run on so many simulated devices has, decisions that differ there included."""
@@ -379,15 +381,13 @@ def test_trials_of_several_devices_are_scheduled_as_such(tmp_path: Path) -> None
     assert unit.result.replayed_wall_seconds == {4: pytest.approx(150), 8: pytest.approx(100)}
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["asha", "optuna_tpe"])
-def test_killed_at_any_step_the_run_ends_the_same(
-    tmp_path: Path, method: str, every: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_any_step_the_run_ends_the_same(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.running.store.os.fsync", lambda descriptor: None)
     undisturbed = together(tmp_path / "whole", method)
     steps = rehearse(undisturbed)
-    for stop in range(0, steps, every):
+    for stop in range(steps):
         rehearse(together(tmp_path / str(stop), method), max_steps=stop)
         again = together(tmp_path / str(stop), method)
         rehearse(again)
@@ -398,6 +398,7 @@ class Killed(BaseException):
     """Nothing in the harness catches it."""
 
 
+@pytest.mark.slow
 def test_killed_at_any_event_of_the_replay_nothing_of_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

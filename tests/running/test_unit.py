@@ -240,6 +240,7 @@ def comparable(unit: Any) -> dict[str, Any]:
     return {"result": result, "trials": [record.model_dump(exclude=changing) for record in unit.records()]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ldn", "grid", "optuna_tpe", "asha", "optuna_asha", "golden_section"])
 def test_killed_at_any_step_and_continued_it_ends_the_same(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch

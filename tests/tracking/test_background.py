@@ -38,8 +38,10 @@ def test_begun_it_makes_ready_what_the_first_unit_would_wait_for(tmp_path: Path)
     assert_complete(f"sqlite:///{database}", units)
 
 
-def test_closed_without_a_unit_it_leaves_nothing(tmp_path: Path) -> None:
-    assert BackgroundTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path, at_once=False).close() is None
+@pytest.mark.parametrize("at_once", [True, False])
+def test_closed_without_a_unit_it_leaves_nothing(tmp_path: Path, at_once: bool) -> None:
+    """As after a run that is refused."""
+    assert BackgroundTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path, at_once).close() is None
     assert list(tmp_path.iterdir()) == []
 
 

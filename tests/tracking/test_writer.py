@@ -20,6 +20,7 @@ from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import facts_of, make_space, make_units
 from tests.tracking.experiments import experiment_of
 
+pytestmark = pytest.mark.slow  # a real database
 METHODS = ("ldn", "asha")
 SMALL = make_space(depth={"min": 0, "max": 4})
 
