@@ -22,11 +22,11 @@ compare: $(INSTALLED) ## Two one-shot methods and five searches on ten seeds: ve
 ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 	$(BIN)/harness ui --open
 
-test: $(INSTALLED) ## Run all tests, including real end-to-end runs (15 minutes on two cores).
+test: $(INSTALLED) ## Run all tests, including real end-to-end runs (12 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
 
-fast: $(INSTALLED) ## Run the fast tests only, in a minute or two.
+fast: $(INSTALLED) ## Run the fast tests only, in less than a minute.
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
 drill: $(INSTALLED) ## Kill, stop and damage N small runs at random, give them again, compare to the bit (N=10 JOBS=2).

@@ -349,10 +349,10 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 
 @pytest.mark.slow
 def test_two_runs_in_one_process(no_ray: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    first = harness.run("quickstart", ["ldn", "deepest"], set=QUICK, epochs=20, out=tmp_path)
+    first = harness.run("quickstart", ["ldn", "deepest"], set=QUICK, epochs=20, out=tmp_path, workers=1)
     assert sorted(first.frame().method) == ["deepest", "ldn"] and first.tracked
     assert (first.failures, first.unfinished, first.interrupted, first.warnings) == ({}, (), False, ())
-    second = harness.run("quickstart", "ldn,deepest", range(2), set=QUICK, epochs=20, out=tmp_path)
+    second = harness.run("quickstart", "ldn,deepest", range(2), set=QUICK, epochs=20, out=tmp_path, workers=1)
     assert len(second.frame()) == 4
     same = second.frame().set_index(["method", "seed"]).loc[("ldn", 0)]
     assert same.to_dict() == first.frame().set_index(["method", "seed"]).loc[("ldn", 0)].to_dict(), "trained again"
@@ -378,7 +378,7 @@ def test_a_command_reads_once_and_compares_once(one_ray: None, tmp_path: Path, m
     calls: list[str] = []
     for module, name in (("harness.running.store", "read_units"), ("harness.comparing", "compare")):
         _count(monkeypatch, module, name, calls)
-    settings = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+    settings = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")] + ["--workers", "1"]
     with pytest.raises(SystemExit) as end:
         main(["run", "quickstart", "--methods", "ldn,deepest", "--epochs", "20", "--out", str(tmp_path), *settings])
     assert end.value.code == 0 and sorted(calls) == ["compare", "read_units"]

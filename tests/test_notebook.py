@@ -8,7 +8,7 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 FEWER = re.compile(r"epochs=\d+")
-QUICK = "epochs=40, set={'depth.max': 4}"
+QUICK = "epochs=40, workers=1, set={'depth.max': 4}"
 
 
 def blocks() -> list[str]:

@@ -154,9 +154,9 @@ def test_a_storage_that_stops_answering_ends_no_trial(tmp_path: Path, storage: t
     uri, gate, _ = storage
     gate.refuses = True
     out = tmp_path / "away"
-    outcome = searches(out, "grid", storage=uri)
+    outcome = searches(out, "grid", storage=uri, workers=1)
     assert outcome.failures == {} and outcome.results[0].trials_by_status == {"finished": 5}
-    searches(tmp_path / "there", "grid")
+    searches(tmp_path / "there", "grid", workers=1)
     away, there = read(out, "grid"), read(tmp_path / "there", "grid")
     assert away["trials"] == there["trials"]
     assert away["result"]["d_opt"] == there["result"]["d_opt"]

@@ -218,7 +218,7 @@ def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "equal_exits.py").write_text(EXITS)
     out = tmp_path / "out"
     methods = f"ldn,{tmp_path / 'ends.py'}:skip=1,{tmp_path / 'equal_exits.py'}:scale=2.0"
-    outcome = searches(out, methods, seeds=(0, 1))
+    outcome = searches(out, methods, seeds=(0, 1), workers=1)
     assert outcome.failures == {}
     assert [trial["depth"] for trial in read(out, "ends:skip=1")["trials"]] == [1, 4]
     [trial] = read(out, "equal_exits:scale=2.0")["trials"]
