@@ -98,7 +98,7 @@ def one_shots_over_the_ldn() -> list[str]:
 
 def trial_over_bare_steps() -> list[str]:
     """A report's epochs and as many bare steps in turn: the reports of one trial do the steps, so that a machine which
-    is slow for a second is slow for both. Validations, as many as the space asks for, stand beside the ratio."""
+    is slow for a second is slow for both. Validations, as many as the space asks for, count."""
     space = load_space("spirals", ["training.max_epochs=4000", "training.patience=4000"])
     data = load_training_data(space.data, 0)
     rows, train_rows, _ = on_device(data, torch.device("cpu"))
@@ -107,8 +107,9 @@ def trial_over_bare_steps() -> list[str]:
     for kind in kinds:
         bare = step(space, kind, 20, *rows.take(train_rows))
         trained, validated, steps = _in_turns(TrialConfig.of(space, kind, 20, 0), data, bare)
-        goal = f"goal ≤ 1.05; validations add {validated / steps:.2f}"
-        lines.append(row(f"spirals D = 20, run_trial's epoch over the bare step, {kind}", trained, steps, goal))
+        goal = f"goal ≤ 1.05; without its validations {trained / steps:.2f}"
+        epoch = trained + validated
+        lines.append(row(f"spirals D = 20, run_trial's epoch over the bare step, {kind}", epoch, steps, goal))
     return lines
 
 

@@ -36,6 +36,6 @@ def main() -> Iterator[str]:
     share = {phase: seconds / (WORKERS * wall) for phase, seconds in sorted(phases.items(), key=lambda item: -item[1])}
     yield f"spirals, ldn + grid + asha: {trials} trials in {wall:.0f} s on {WORKERS} workers"
     both = share["train"] + share["validate"]
-    yield f"training is {share['train']:.3f} of the devices' time, {both:.3f} with its validations   goal ≥ 0.95"
+    yield f"training is {share['train']:.3f} of the devices' time   goal ≥ 0.95; {both:.3f} with its validations"
     rest = ", ".join(f"{phase} {part:.3f}" for phase, part in share.items() if phase != "train" and part >= 0.0005)
     yield f"  the rest: {rest}, no trial on the device {1 - sum(share.values()):.3f}"
