@@ -34,6 +34,14 @@ def load(buffers: Sequence[Tensor], network: nn.Module) -> None:
         tensor.detach().copy_(view)
 
 
+def look_into(buffers: Sequence[Tensor], network: nn.Module, part: nn.Module, prefix: str) -> None:
+    """Makes `part`, a copy of the network's part of that name, show what lies in these buffers, now and later."""
+    own = network.state_dict(keep_vars=True)
+    shown = dict(zip(own, views(buffers, list(own.values())), strict=True))
+    for name, tensor in part.state_dict(keep_vars=True).items():
+        tensor.data = shown[prefix + name]
+
+
 def views(buffers: Sequence[Tensor], tensors: Sequence[Tensor]) -> Iterator[Tensor]:
     """What lies in the buffers for each of the tensors, in its shape and memory format."""
     by_dtype = {buffer.dtype: buffer for buffer in buffers}

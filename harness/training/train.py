@@ -134,9 +134,8 @@ class _Trial:
     network: DepthNet
     state: list[Tensor]  # all of the network's tensors, which are views of these few
     optimiser: SGD
-    momenta: list[Tensor]  # one buffer for those of all parameters; none where there is no momentum
     scaler: torch.amp.GradScaler  # of the loss in float16, whose small gradients would be zero; else it does nothing
-    best_weights: DepthWeights | None  # over depths: where the best ones are laid out to be read
+    best_weights: DepthWeights | None  # over depths: the best ones, views of `best.state`
     order: torch.Generator
     best: _Best
     epoch: int = 0
@@ -150,31 +149,23 @@ class _Trial:
         network = build_network(config, data.sample_shape, data.n_classes).to(device)
         if config.network.kind == "conv":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
         network.backbone.autocast = AUTOCAST[config.training.precision]
         state = flat.flatten(network)
         settings = config.training
-        optimiser = SGD(network.parameters(), settings.lr, settings.momentum, fused=True)
-        momenta = []
-        if settings.momentum:
-            # From the beginning, since a parameter may get its first gradient late, and the fused step wants all
-            # momenta or none. From zero the first step is the same.
-            parameters = list(network.parameters())
-            buffer, views = flat.zeros_like(parameters)
-            momenta = [buffer]
-            for parameter, momentum in zip(parameters, views, strict=True):
-                optimiser.state[parameter]["momentum_buffer"] = momentum
+        optimiser = SGD(network.parameters(), settings.lr, settings.momentum)
         scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         order = torch_generator(config.seed, "order")  # the same for every network of a seed
         best = _Best([buffer.clone() for buffer in state])
-        return cls(config, data.n_train, network, state, optimiser, momenta, scaler, best_weights, order, best)
+        best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
+        if best_weights:
+            flat.look_into(best.state, network, best_weights, "posterior.")
+        return cls(config, data.n_train, network, state, optimiser, scaler, best_weights, order, best)
 
     def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
         settings, n_train = self.config.training, self.n_train
         dropped = settings.lr_drop_epoch is not None and self.epoch > settings.lr_drop_epoch
-        for group in self.optimiser.param_groups:
-            group["lr"] = settings.lr * (settings.lr_drop_factor if dropped else 1.0)
+        self.optimiser.lr = settings.lr * (settings.lr_drop_factor if dropped else 1.0)
         if not self.network.training:  # visiting every module costs another tenth of a step
             self.network.train()
         one_shot = self.network if isinstance(self.network, OneShotNet) else None
@@ -310,9 +301,6 @@ class _Trial:
     def _posterior(self) -> Posterior | None:
         if not isinstance(self.network, OneShotNet) or (best := self.best_weights) is None:
             return None
-        own = self.network.state_dict()
-        kept = dict(zip(own, flat.views(self.best.state, list(own.values())), strict=True))
-        best.load_state_dict({name: kept[f"posterior.{name}"] for name in best.state_dict()})
         q, val = best.probabilities(), self.best.val_per_depth or self.val_per_depth
         by_rule = {rule: choose_depth(q, rule) for rule in RULES}
         return Posterior(
@@ -337,7 +325,7 @@ class _Trial:
                 "config_hash": self.config.hash,
                 "epoch": self.epoch,
                 "network": self.state,
-                "momenta": self.momenta,
+                "momenta": self.optimiser.momenta,
                 "scaler": self.scaler.state_dict(),
                 "order": self.order.get_state(),
                 "best_state": best.state,
@@ -359,11 +347,12 @@ class _Trial:
     def restore(self, checkpoint: dict[str, Any]) -> None:
         self.epoch = checkpoint["epoch"]
         _copy(self.state, checkpoint["network"])
-        _copy(self.momenta, checkpoint["momenta"])
+        _copy(self.optimiser.momenta, checkpoint["momenta"])
         self.scaler.load_state_dict(checkpoint["scaler"])
         self.order.set_state(checkpoint["order"].cpu())
         value, epoch, train_objective, val = checkpoint["best"]
-        self.best = _Best(checkpoint["best_state"], value, epoch, train_objective, val and Measures(**val))
+        _copy(self.best.state, checkpoint["best_state"])
+        self.best = _Best(self.best.state, value, epoch, train_objective, val and Measures(**val))
         self.best.val_per_depth, self.best.settled = checkpoint["best_val_per_depth"], checkpoint["best_settled"]
         self.train_objective = checkpoint["train_objective"]
         self.val = checkpoint["val"] and Measures(**checkpoint["val"])
