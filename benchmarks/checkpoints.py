@@ -16,8 +16,8 @@ import harness
 from benchmarks.steps import alternately, conv_space, row
 from harness.records import TrialConfig
 from harness.spaces import load_space
-from harness.training import flat
 from harness.training.cost import PhaseTimer
+from harness.training.flat import views
 from harness.training.train import _Trial
 from tests.tiny import images
 
@@ -40,7 +40,7 @@ def _flat_over_tensors(folder: Path) -> str:
     trial, timer = _Trial.start(config, data, CPU), PhaseTimer(CPU)
     # Copies, as they were before there was a buffer for all of them: views of one would all save the whole of it.
     network, best = ({name: tensor.clone() for name, tensor in trial.network.state_dict().items()} for _ in range(2))
-    momenta = [tensor.clone() for tensor in flat.views(trial.optimiser.momenta, list(trial.network.parameters()))]
+    momenta = [tensor.clone() for tensor in views(trial.optimiser.momenta, list(trial.network.parameters()))]
 
     def tensor_by_tensor() -> None:
         torch.save({"network": network, "momenta": momenta, "best": best}, folder / "tensors.pt")

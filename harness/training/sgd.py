@@ -39,11 +39,11 @@ class SGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        moved = [parameter.grad is not None for parameter in self._parameters]
-        parameters = list(itertools.compress(self._parameters, moved))
+        gradients = [parameter.grad for parameter in self._parameters]
+        moved = [gradient is not None for gradient in gradients]
         torch._fused_sgd_(
-            parameters,
-            [parameter.grad for parameter in parameters],
+            list(itertools.compress(self._parameters, moved)),
+            [gradient for gradient in gradients if gradient is not None],
             list(itertools.compress(self._views, moved)),
             weight_decay=0.0,
             momentum=self._momentum,
