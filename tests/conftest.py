@@ -75,19 +75,14 @@ def no_ray(shared_ray: "SharedRay") -> None:
 class SharedRay:
     """Started by the first test that wants it; ended for one that does not, and with the last."""
 
-    def __init__(self, warm_workers: contextlib.ExitStack) -> None:
-        self._running, self._warm_workers = contextlib.ExitStack(), warm_workers
-        self._warm = False
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
 
     def start(self) -> None:
         import ray
 
-        from tests import warm
         from tests.running.results import local_ray
 
-        if not self._warm:  # also for what Rays are started later
-            self._warm_workers.enter_context(warm.workers())
-            self._warm = True
         if not ray.is_initialized():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("HARNESS_LOGICAL_GPUS", "1")  # while Ray starts, so that its workers have it
@@ -98,8 +93,16 @@ class SharedRay:
 
 
 @pytest.fixture(scope="session")
-def shared_ray() -> Iterator[SharedRay]:
-    with contextlib.ExitStack() as warm_workers:
-        shared = SharedRay(warm_workers)
-        yield shared
-        shared.end()
+def shared_ray(warm_workers: None) -> Iterator[SharedRay]:
+    shared = SharedRay()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture(scope="session")
+def warm_workers() -> Iterator[None]:
+    """Rays that tests start, here or in a fork, have workers with little to import."""
+    from tests import warm
+
+    with warm.server(), warm.workers():
+        yield

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.running.stopping import SIGNALS
+from tests import warm
 
 ROOT = Path(__file__).parent.parent
 _SERVER = multiprocessing.get_context("forkserver")
@@ -38,8 +39,11 @@ class Forked:
         cwd: Path = ROOT,
         stdout: Path = Path(os.devnull),
         stderr: Path = Path(os.devnull),
+        warm_workers: bool = True,  # of the Rays that it starts, where there is a server for them
     ) -> None:
         variables = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+        if not warm_workers:
+            variables.pop(warm.ADDRESS, None)
         self._process = _SERVER.Process(target=_become, args=(variables, cwd, (stdout, stderr), call, arguments))
         self._process.start()
         assert self._process.pid
@@ -89,4 +93,5 @@ def _become(
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    call(*arguments)
+    with warm.workers():
+        call(*arguments)

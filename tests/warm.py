@@ -1,8 +1,8 @@
 """Ray workers that have little to import: forked from a process that has torch, wherever Ray would start a new one.
 
-A worker's imports take three seconds, more than most tests' training. Ray itself is the real one: it starts this file in
-place of its own `default_worker.py`, which then runs in a fork. Ray is not imported before: it reads its environment
-when it is.
+A worker's imports take three seconds, more than most tests' training. Ray itself is the real one: it starts this file
+in place of its own `default_worker.py`, which then runs in a fork. Ray is not imported before the fork: it reads its
+environment when it is.
 """
 
 import contextlib
@@ -19,34 +19,52 @@ ADDRESS = "HARNESS_WARM_WORKERS"  # of the socket; Ray hands the variable on to 
 
 
 @contextlib.contextmanager
-def workers() -> Iterator[None]:
-    """Every Ray that this process starts meanwhile gets such workers."""
+def server() -> Iterator[None]:
+    """A process that forks workers, for Rays that `use` it."""
     import subprocess
     import tempfile
 
-    from ray._private.parameter import RayParams
-
     from tests.running.results import wait_for
-
-    update: Any = RayParams.update_if_absent
-
-    def with_warm_workers(params: Any, **values: Any) -> None:
-        update(params, **values | ({"worker_path": __file__} if "worker_path" in values else {}))
 
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         address = str(Path(folder, "socket"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen([sys.executable, "-m", "tests.warm", address], cwd=ROOT, env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "tests.warm", address], cwd=ROOT, env=environment)
         try:
-            wait_for(lambda: Path(address).exists() or server.poll() is not None, "the process that forks workers")
+            wait_for(lambda: Path(address).exists() or process.poll() is not None, "the process that forks workers")
             os.environ[ADDRESS] = address
-            RayParams.update_if_absent = with_warm_workers
             yield
         finally:
-            RayParams.update_if_absent = update
             os.environ.pop(ADDRESS, None)
-            server.kill()
-            server.wait()
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[None]:
+    """Rays that this process starts meanwhile get such workers, if there is a server."""
+    import ray._private.parameter
+
+    params: Any = ray._private.parameter.RayParams
+    update = params.update_if_absent
+
+    def with_warm_workers(given: Any, **values: Any) -> None:
+        update(given, **values | ({"worker_path": __file__} if "worker_path" in values else {}))
+
+    if ADDRESS in os.environ:
+        params.update_if_absent = with_warm_workers
+    try:
+        yield
+    finally:
+        params.update_if_absent = update
+
+
+def asked_by() -> dict[int, int]:
+    """The process that Ray started, of each worker that was forked in its place."""
+    if ADDRESS not in os.environ:
+        return {}
+    notes = Path(os.environ[ADDRESS]).parent.glob("[0-9]*")
+    return {int(note.name): int(note.read_text()) for note in notes}
 
 
 def serve(address: str) -> None:
@@ -69,7 +87,7 @@ def serve(address: str) -> None:
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _become(asked)
+            _become(asked, Path(address).parent)
         asked.close()
 
 
@@ -77,33 +95,34 @@ def ask() -> None:
     """As a worker that Ray starts: somebody else is to be it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ[ADDRESS])
-        told = [
-            str(len(sys.argv)),
-            *sys.argv,
-            str(Path.cwd()),
-            *(f"{name}={value}" for name, value in os.environ.items()),
-        ]
+        variables = [f"{name}={value}" for name, value in os.environ.items()]
+        told = [str(os.getpid()), str(len(sys.argv)), *sys.argv, str(Path.cwd()), *variables]
         message = "\0".join(told).encode()
         socket.send_fds(server, [len(message).to_bytes(4, "big")], [0, 1, 2])
         server.sendall(message)
+        server.recv(1)  # until the worker ends: whoever looks for Ray's processes finds this one in its place
 
 
-def _become(asked: socket.socket) -> None:
+def _become(asked: socket.socket, notes: Path) -> None:
     length, files, _, _ = socket.recv_fds(asked, 4, 3)
     missing, parts = int.from_bytes(length, "big"), list[bytes]()
     while missing:
         parts.append(asked.recv(missing))
         missing -= len(parts[-1])
-    asked.close()
-    n_words, *rest = b"".join(parts).decode().split("\0")
+    asking, n_words, *rest = b"".join(parts).decode().split("\0")
     words, cwd, variables = rest[: int(n_words)], rest[int(n_words)], rest[int(n_words) + 1 :]
+    note = notes / str(os.getpid())
+    note.with_suffix(".new").write_text(asking)
+    note.with_suffix(".new").rename(note)
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(variable.split("=", 1) for variable in variables)
+    for variable in variables:
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
     import runpy
 
     import ray

@@ -17,6 +17,7 @@ from harness.methods import parse_methods
 from harness.running import ray_session
 from harness.running.runner import RunOptions, RunOutcome, make_units, run_units
 from harness.spaces import load_space
+from tests import warm
 
 TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
@@ -114,6 +115,7 @@ def processes_of(ancestor: int, title: str = "") -> list[int]:
         except (OSError, ValueError):
             continue  # it has ended
         parents[int(path.name)] = int(status.rpartition(")")[2].split()[1])
+    parents |= warm.asked_by()
 
     def descends(pid: int) -> bool:
         while pid > 1:

@@ -20,7 +20,7 @@ from tests.drill import Drill, Fault, How, Stopping, drilling, run, undisturbed
 from tests.forked import ROOT
 from tests.running.results import ledger, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_workers")]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 QUICK = How(workers=1, forked=True)  # each start, of a program or of a worker, takes longer than all of the training
 FAULTS = [

@@ -26,6 +26,7 @@ def short_trial(config: dict[str, Any], data_dir: str, **_: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_worker_that_is_free_again_does_not_replace_one_that_is_starting(tmp_path: Path) -> None:
     """In a process of its own: after another Ray, this one's table of actors was once found empty."""
     process = Forked(fill_workers, str(tmp_path), env={}, stderr=tmp_path / "stderr")

@@ -44,7 +44,7 @@ def begun(out: Path) -> tuple[forked.Forked, list[int]]:
     before = told()
     for name in ("stdout", "stderr"):
         (out / name).unlink(missing_ok=True)
-    driver = forked.harness(*words, env={}, stdout=out / "stdout", stderr=out / "stderr")
+    driver = forked.harness(*words, env={}, stdout=out / "stdout", stderr=out / "stderr", warm_workers=False)
     wait_for(lambda: told() > before or driver.poll() is not None, "a report")
     assert driver.poll() is None, (out / "stderr").read_text()
     return driver, processes_of(driver.pid)

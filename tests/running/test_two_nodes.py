@@ -26,12 +26,14 @@ NODE: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     """Nor does it count as a failure of the trial's own: none is allowed."""
     in_a_process(lose_a_node, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_waits_for_its_first_node_and_uses_those_that_come_later(tmp_path: Path) -> None:
     """Grid and ASHA alike, within 30 s; and a forecast is timed on such a node."""
     in_a_process(gain_nodes, tmp_path)
