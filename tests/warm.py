@@ -6,6 +6,7 @@ environment when it is.
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -95,9 +96,8 @@ def ask() -> None:
     """As a worker that Ray starts: somebody else is to be it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ[ADDRESS])
-        variables = [f"{name}={value}" for name, value in os.environ.items()]
-        told = [str(os.getpid()), str(len(sys.argv)), *sys.argv, str(Path.cwd()), *variables]
-        message = "\0".join(told).encode()
+        told = {"asking": os.getpid(), "path": sys.path[1:], "cwd": str(Path.cwd()), "words": sys.argv[1:]}
+        message = json.dumps(told | {"environment": dict(os.environ)}).encode()
         socket.send_fds(server, [len(message).to_bytes(4, "big")], [0, 1, 2])
         server.sendall(message)
         server.recv(1)  # until the worker ends: whoever looks for Ray's processes finds this one in its place
@@ -109,26 +109,24 @@ def _become(asked: socket.socket, notes: Path) -> None:
     while missing:
         parts.append(asked.recv(missing))
         missing -= len(parts[-1])
-    asking, n_words, *rest = b"".join(parts).decode().split("\0")
-    words, cwd, variables = rest[: int(n_words)], rest[int(n_words)], rest[int(n_words) + 1 :]
+    told = json.loads(b"".join(parts))
     note = notes / str(os.getpid())
-    note.with_suffix(".new").write_text(asking)
+    note.with_suffix(".new").write_text(str(told["asking"]))
     note.with_suffix(".new").rename(note)
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    os.chdir(cwd)
+    os.chdir(told["cwd"])
     os.environ.clear()
-    for variable in variables:
-        name, _, value = variable.partition("=")
-        os.environ[name] = value
+    os.environ.update(told["environment"])
+    sys.path[1:] = told["path"]
     import runpy
 
     import ray
 
     program = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
-    sys.argv = [str(program), *words[1:]]
+    sys.argv = [str(program), *told["words"]]
     runpy.run_path(str(program), run_name="__main__")
     sys.stdout.flush()
     os._exit(0)

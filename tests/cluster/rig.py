@@ -86,7 +86,7 @@ class Host:
         """Command lines of what runs here, the first process, ssh sessions and this question left aside."""
         script = "for p in /proc/[0-9]*; do echo ${p#/proc/} $(tr '\\0' ' ' < $p/cmdline 2> /dev/null); done"
         lines = [line.split(" ", 1) for line in self.run(script).stdout.splitlines() if " " in line]
-        own = ("sshd", "bash -c for p in", "tr ")
+        own = ("sshd", "/usr/sbin/sshd", "bash -c for p in", "tr ")
         return [command for pid, command in lines if pid != "1" and not command.startswith(own)]
 
     def kill(self) -> None:

@@ -171,7 +171,8 @@ def test_a_real_run_whose_first_look_decides_stops_there(tmp_path: Path) -> None
 
     That is of the clock, so there are enough networks and seeds for a machine that is busy with other things.
     """
-    settings = [*SMALL, "depth.max=8", *(f"margins.{name}=100" for name in Margins.model_fields)]
+    seldom = ("training.eval_every=60", "training.report_every=60")
+    settings = [*SMALL, *seldom, "depth.max=8", *(f"margins.{name}=100" for name in Margins.model_fields)]
     results = api.run(
         "quickstart", "ldn,grid", "0-9", set=settings, out=tmp_path, until_verdict=True, looks="8,10", workers=1
     )
