@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 README = "README.md"
 # What a command is given beyond the document's words: less work, nothing that changes what it does.
 NO_DROP = "training.lr_drop_epoch=null"  # it would come after the last epoch
-QUICK = ("training.max_epochs=20", "training.report_every=20", "training.eval_every=20", "depth.max=3", NO_DROP)
+QUICK = ("training.max_epochs=20", "training.report_every=20", "training.eval_every=20", "depth.max=4", NO_DROP)
 IMAGES = ("training.max_epochs=1", "data.n_train=300", "data.n_test=50", "depth.max=2", NO_DROP)
 # What the commands of a document must leave behind.
 LEFT_BEHIND = {
