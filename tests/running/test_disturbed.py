@@ -75,7 +75,16 @@ class Terminal:
     """`harness run` on a terminal of its own, with 24 lines of 100 characters."""
 
     def __init__(self, out: Path, temp: Path) -> None:
-        options = ["--methods", "deepest", "--set", "depth.max=3", "--set", "training.report_every=20"]
+        options = [
+            "--methods",
+            "deepest",
+            "--set",
+            "depth.max=3",
+            "--set",
+            "training.report_every=20",
+            "--workers",
+            "1",
+        ]
         words = [sys.executable, "-m", "harness", "run", "quickstart", *options, "--epochs", "100000"]
         self.pid, self._master = pty.fork()
         if self.pid == 0:

@@ -17,6 +17,7 @@ import pytest
 from harness.errors import UserError
 from harness.tracking.server import check_free, serving
 from harness.tracking.writer import Tracker, sync
+from tests.forked import Forked
 from tests.synthetic import make_units
 from tests.tracking.test_writer import SMALL, assert_complete
 
@@ -82,27 +83,18 @@ def test_a_server_of_ones_own_is_its_own_address() -> None:
         assert address == "http://tracking.example:5000"
 
 
+def sync_when_told(uri: str, method: str, go: Path) -> None:
+    units = make_units([method], [0, 1], space=SMALL)
+    assert wait_until(go.exists)
+    synced = sync(units, uri)
+    assert (synced.written, synced.warning) == (2, None), synced
+
+
 @pytest.mark.slow
 def test_two_processes_that_open_a_fresh_sqlite_file_at_once_both_succeed(tmp_path: Path) -> None:
-    script = """
-import sys
-from harness.tracking.writer import sync
-from tests.synthetic import make_units
-from tests.tracking.test_writer import SMALL
-sys.stdin.readline()
-synced = sync(make_units([sys.argv[2]], [0, 1], space=SMALL), sys.argv[1])
-assert (synced.written, synced.warning) == (2, None), synced
-"""
-    uri = f"sqlite:///{tmp_path / 'results' / 'mlflow.db'}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    racers = [
-        subprocess.Popen([sys.executable, "-c", script, uri, method], env=environment, cwd=ROOT, stdin=subprocess.PIPE)
-        for method in ("ldn", "grid")
-    ]
-    for racer in racers:
-        assert racer.stdin
-        racer.stdin.write(b"go\n")
-        racer.stdin.flush()
+    uri, go = f"sqlite:///{tmp_path / 'results' / 'mlflow.db'}", tmp_path / "go"
+    racers = [Forked(sync_when_told, uri, method, go, env={}) for method in ("ldn", "grid")]
+    go.touch()
     assert [racer.wait(120) for racer in racers] == [0, 0]
     assert_complete(uri, make_units(["ldn", "grid"], [0, 1], space=SMALL))
 
