@@ -30,7 +30,7 @@ from harness.running.stopping import STOPPED, Stop, exit_now
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
-TRIALS_NEED = ["harness.running.preload"]
+TRIALS_NEED = ["harness.running.worker", "harness.training.train"]
 LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
 MOST_LOST_NODES = 5  # in a row that a trial may lose without getting further; more may be its own doing
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
