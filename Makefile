@@ -22,6 +22,9 @@ compare: $(INSTALLED) ## Two one-shot methods and five searches on ten seeds: ve
 ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 	$(BIN)/harness ui --open
 
+# Byte code is kept, whatever the shell says: without it each process compiles all tests again.
+test fast: export PYTHONDONTWRITEBYTECODE =
+
 test: $(INSTALLED) ## Run all tests, including real end-to-end runs (12 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow

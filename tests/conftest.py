@@ -2,11 +2,14 @@
 
 import contextlib
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from tests import warm
 
 # The same examples every time, and no limit by the clock: a busy machine must not fail a test.
 settings.register_profile("harness", deadline=None, derandomize=True, max_examples=30)
@@ -21,12 +24,21 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 gc.disable()
 
 
+_for_all_processes = contextlib.ExitStack()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "slow" and warm.ADDRESS not in os.environ:  # most of them want it
+        _for_all_processes.enter_context(warm.server())
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
+    _for_all_processes.close()
     gc.freeze()  # the process ends, and everything with it
 
 
@@ -102,7 +114,6 @@ def shared_ray(warm_workers: None) -> Iterator[SharedRay]:
 @pytest.fixture(scope="session")
 def warm_workers() -> Iterator[None]:
     """Rays that tests start, here or in a fork, have workers with little to import."""
-    from tests import warm
-
-    with warm.server(), warm.workers():
+    there_is_one = warm.ADDRESS in os.environ
+    with contextlib.nullcontext() if there_is_one else warm.server(), warm.workers():
         yield

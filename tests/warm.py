@@ -21,19 +21,16 @@ ADDRESS = "HARNESS_WARM_WORKERS"  # of the socket; Ray hands the variable on to 
 
 @contextlib.contextmanager
 def server() -> Iterator[None]:
-    """A process that forks workers, for Rays that `use` it."""
+    """A process that forks workers, for Rays that are started by this process and by those that it starts."""
     import subprocess
     import tempfile
-
-    from tests.running.results import wait_for
 
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         address = str(Path(folder, "socket"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen([sys.executable, "-m", "tests.warm", address], cwd=ROOT, env=environment)
+        os.environ[ADDRESS] = address
         try:
-            wait_for(lambda: Path(address).exists() or process.poll() is not None, "the process that forks workers")
-            os.environ[ADDRESS] = address
             yield
         finally:
             os.environ.pop(ADDRESS, None)
@@ -46,6 +43,8 @@ def workers() -> Iterator[None]:
     """Rays that this process starts meanwhile get such workers, if there is a server."""
     import ray._private.parameter
 
+    from tests.running.results import wait_for
+
     params: Any = ray._private.parameter.RayParams
     update = params.update_if_absent
 
@@ -53,6 +52,7 @@ def workers() -> Iterator[None]:
         update(given, **values | ({"worker_path": __file__} if "worker_path" in values else {}))
 
     if ADDRESS in os.environ:
+        wait_for(Path(os.environ[ADDRESS]).exists, "the process that forks workers")
         params.update_if_absent = with_warm_workers
     try:
         yield
@@ -83,8 +83,13 @@ def serve(address: str) -> None:
     listener.listen(64)
     os.rename(f"{address}.new", address)  # noqa: PTH104 - a socket
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    while True:
-        asked, _ = listener.accept()
+    listener.settimeout(10)
+    tests = os.getppid()
+    while os.getppid() == tests:  # else they were killed
+        try:
+            asked, _ = listener.accept()
+        except TimeoutError:
+            continue
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
