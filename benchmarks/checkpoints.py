@@ -5,6 +5,7 @@ of a search that may stop its trials, and of one that does not. The same trials,
 the same in both.
 """
 
+import itertools
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -42,10 +43,12 @@ def _flat_over_tensors(folder: Path) -> str:
     network, best = ({name: tensor.clone() for name, tensor in trial.network.state_dict().items()} for _ in range(2))
     momenta = [tensor.clone() for tensor in views(trial.optimiser.momenta, list(trial.network.parameters()))]
 
-    def tensor_by_tensor() -> None:
-        torch.save({"network": network, "momenta": momenta, "best": best}, folder / "tensors.pt")
+    new_file = (folder / f"{number}.pt" for number in itertools.count())  # the store never writes over an old one
 
-    flat, tensors = alternately(lambda: trial.save(folder / "flat.pt", data, timer), tensor_by_tensor, 15)
+    def tensor_by_tensor() -> None:
+        torch.save({"network": network, "momenta": momenta, "best": best}, next(new_file))
+
+    flat, tensors = alternately(lambda: trial.save(next(new_file), data, timer), tensor_by_tensor, 15)
     return row(
         f"a checkpoint of {len([*network, *momenta, *best]):,} tensors, flat over tensor by tensor",
         flat,
