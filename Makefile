@@ -25,7 +25,7 @@ ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 # Byte code is kept, whatever the shell says: without it each process compiles all tests again.
 test fast: export PYTHONDONTWRITEBYTECODE =
 
-test: $(INSTALLED) ## Run all tests, including real end-to-end runs (12 minutes on two cores).
+test: $(INSTALLED) ## Run all tests, including real end-to-end runs (9 minutes on two cores).
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
 
