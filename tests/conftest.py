@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import signal
 from collections.abc import Iterator
 
@@ -28,7 +27,7 @@ _for_all_processes = contextlib.ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == "slow" and warm.ADDRESS not in os.environ:  # most of them want it
+    if config.option.markexpr == "slow":  # most of them want it
         _for_all_processes.enter_context(warm.server())
 
 
@@ -114,6 +113,5 @@ def shared_ray(warm_workers: None) -> Iterator[SharedRay]:
 @pytest.fixture(scope="session")
 def warm_workers() -> Iterator[None]:
     """Rays that tests start, here or in a fork, have workers with little to import."""
-    there_is_one = warm.ADDRESS in os.environ
-    with contextlib.nullcontext() if there_is_one else warm.server(), warm.workers():
+    with warm.server(), warm.workers():
         yield

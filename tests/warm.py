@@ -21,10 +21,13 @@ ADDRESS = "HARNESS_WARM_WORKERS"  # of the socket; Ray hands the variable on to 
 
 @contextlib.contextmanager
 def server() -> Iterator[None]:
-    """A process that forks workers, for Rays that are started by this process and by those that it starts."""
+    """A process that forks workers, for Rays of this process and of those that it starts; one is enough for all."""
     import subprocess
     import tempfile
 
+    if ADDRESS in os.environ:
+        yield
+        return
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         address = str(Path(folder, "socket"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -115,9 +118,9 @@ def _become(asked: socket.socket, notes: Path) -> None:
         parts.append(asked.recv(missing))
         missing -= len(parts[-1])
     told = json.loads(b"".join(parts))
-    note = notes / str(os.getpid())
-    note.with_suffix(".new").write_text(str(told["asking"]))
-    note.with_suffix(".new").rename(note)
+    note = notes / f".{os.getpid()}"
+    note.write_text(str(told["asking"]))
+    note.rename(notes / str(os.getpid()))  # only now: nobody may find it empty
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)

@@ -321,31 +321,29 @@ class _Trial:
     def save(self, path: Path, data: TrainingData, timer: PhaseTimer) -> None:
         """A checkpoint of tensors and plain values, readable with `weights_only=True`."""
         best = self.best
+        content = {
+            "config_hash": self.config.hash,
+            "epoch": self.epoch,
+            "network": self.state,
+            "momenta": self.optimiser.momenta,
+            "scaler": self.scaler.state_dict(),
+            "order": self.order.get_state(),
+            "best_state": best.state,
+            "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
+            "best_val_per_depth": best.val_per_depth,
+            "best_settled": best.settled,
+            "train_objective": self.train_objective,
+            "val": self.val and self.val.model_dump(),
+            "val_per_depth": self.val_per_depth,
+            "trained": dataclasses.astuple(self.network.trained),
+            "looked": dataclasses.astuple(self.network.looked),
+            "random": self.network.random.get_state() if isinstance(self.network, OneShotNet) else None,
+            "depths": self.depths,
+            "cost": self.cost(data, timer, devices_held=1.0).model_dump_json(),
+        }
         # Checksums are a quarter of a save, and torch.load never looks at them.
         with serialization.config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]
-            torch.save(
-                {
-                    "config_hash": self.config.hash,
-                    "epoch": self.epoch,
-                    "network": self.state,
-                    "momenta": self.optimiser.momenta,
-                    "scaler": self.scaler.state_dict(),
-                    "order": self.order.get_state(),
-                    "best_state": best.state,
-                    "best": (best.value, best.epoch, best.train_objective, best.val and best.val.model_dump()),
-                    "best_val_per_depth": best.val_per_depth,
-                    "best_settled": best.settled,
-                    "train_objective": self.train_objective,
-                    "val": self.val and self.val.model_dump(),
-                    "val_per_depth": self.val_per_depth,
-                    "trained": dataclasses.astuple(self.network.trained),
-                    "looked": dataclasses.astuple(self.network.looked),
-                    "random": self.network.random.get_state() if isinstance(self.network, OneShotNet) else None,
-                    "depths": self.depths,
-                    "cost": self.cost(data, timer, devices_held=1.0).model_dump_json(),
-                },
-                path,
-            )
+            torch.save(content, path)
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         self.epoch = checkpoint["epoch"]

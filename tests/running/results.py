@@ -115,7 +115,7 @@ def processes_of(ancestor: int, title: str = "") -> list[int]:
         except (OSError, ValueError):
             continue  # it has ended
         parents[int(path.name)] = int(status.rpartition(")")[2].split()[1])
-    parents |= warm.asked_by()
+    parents |= {worker: asking for worker, asking in warm.asked_by().items() if asking in parents}
 
     def descends(pid: int) -> bool:
         while pid > 1:
