@@ -270,7 +270,7 @@ class TrainingSettings(Settings):
     lr_drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """What the rate is multiplied by."""
     eval_every: Positive = 1
-    """Epochs between two validations."""
+    """Epochs between two validations; where only reports would show them, there are none between reports."""
     report_every: Positive = 1
     """Epochs between two reports to the search: a multiple of eval_every, never a clock."""
     precision: Precision = "float32"

@@ -31,7 +31,7 @@ from harness.seeds import torch_generator
 from harness.training import devices
 from harness.training.cost import trial_bytes
 from harness.training.environment import environment
-from harness.training.train import run_trial
+from harness.training.train import run_trial, validation_chooses
 
 WARM_UP_STEPS = 2
 TIMED_STEPS = 5  # at least
@@ -262,7 +262,7 @@ def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.de
     step, validation = _medians(after_steps)
     order = torch_generator(config.seed, "order")
     steps = len(mini_batches(torch.from_numpy(data.train_rows), settings.batch_size, order))
-    validations = settings.max_epochs // settings.eval_every
+    validations = settings.max_epochs // (settings.eval_every if validation_chooses(config) else settings.report_every)
     of_all_rows = len(data.val_rows) / len(_part(data, settings.batch_size).val_rows)
     compiling = after_steps[-1].get("compile", 0.0)
     return compiling + settings.max_epochs * steps * step + validations * of_all_rows * validation

@@ -16,6 +16,7 @@ from torch.utils import serialization
 from harness.data.on_device import DeviceRows, mini_batches, on_device
 from harness.data.splits import TrainingData
 from harness.errors import TrialFailed, UserError
+from harness.methods import one_shot_method
 from harness.models import DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, DepthWeights, best_depth, choose_depth
 from harness.models.one_shot import Batch, Epoch, log_probs_of
@@ -82,6 +83,7 @@ def run_trial(
         if checkpoint:
             trial.restore(checkpoint)
 
+    chooses = validation_chooses(config)
     stop_reason: StopReason | None = trial.stop_reason()
     with compiled(trial.network.backbone, timer, settings.compile) as compilation:
 
@@ -92,14 +94,12 @@ def run_trial(
             report(progress(None), lambda path: trial.save(path, data, timer))
         try:
             while stop_reason is None:
-                trial.epoch += 1
                 with timer.phase("train"):
-                    trial.train_epoch(rows, train_rows, val_rows)
+                    stop_reason = trial.train_to_validation(rows, train_rows, val_rows)
+                is_read = chooses or stop_reason is not None or trial.epoch % settings.report_every == 0
+                with timer.phase("validate"):
+                    trial.validate(rows, val_rows, is_read)
                     stop_reason = trial.stop_reason()
-                if trial.epoch % settings.eval_every == 0 or stop_reason:
-                    with timer.phase("validate"):
-                        trial.validate(rows, val_rows)
-                        stop_reason = trial.stop_reason()
                 if trial.epoch % settings.report_every == 0 and stop_reason is None:
                     with timer.phase("checkpoint"):
                         report(progress(None), lambda path: trial.save(path, data, timer))
@@ -162,6 +162,15 @@ class _Trial:
             flat.look_into(best.state, network, best_weights, "posterior.")
         return cls(config, data.n_train, network, state, optimiser, scaler, best_weights, order, best)
 
+    def train_to_validation(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> StopReason | None:
+        """Epochs up to the next validation, or to the end, whose reason it returns: a validation may still avert it."""
+        while True:
+            self.epoch += 1
+            self.train_epoch(rows, train_rows, val_rows)
+            reason = self.stop_reason()
+            if reason or self.epoch % self.config.training.eval_every == 0:
+                return reason
+
     def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
         settings, n_train = self.config.training, self.n_train
@@ -192,13 +201,17 @@ class _Trial:
         elif settings.monitor == "none":
             self._keep_if_better(self.epoch)  # the last parameters are the ones to keep
 
-    def validate(self, rows: DeviceRows, val_rows: Tensor) -> None:
-        """Mean validation log-likelihood of the predictive distribution and its other measures."""
-        self.val = self._measured(rows, val_rows)
+    def validate(self, rows: DeviceRows, val_rows: Tensor, is_read: bool) -> None:
+        """Mean validation log-likelihood of the predictive distribution and its other measures, if anybody reads them.
+
+        Of a network whose depth is learnt without them, the depth is noted all the same.
+        """
+        if is_read:
+            self.val = self._measured(rows, val_rows)
         if isinstance(self.network, OneShotNet):
             depth = self._chosen_depth(self.network, _q(self.network), self.val_per_depth)
             self.depths.append((self.epoch, depth))
-        if self.config.training.monitor == "val_objective":
+        if self.config.training.monitor == "val_objective" and self.val:
             self._keep_if_better(self.val.log_likelihood)
 
     def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
@@ -362,6 +375,12 @@ class _Trial:
         if isinstance(self.network, OneShotNet):
             self.network.random.set_state(checkpoint["random"].cpu())
         self.depths = [(epoch, depth) for epoch, depth in checkpoint["depths"]]
+
+
+def validation_chooses(config: TrialConfig) -> bool:
+    """Whether a validation decides anything in the trial: which parameters are kept, or the depth."""
+    by_method = config.learns_depth and one_shot_method(config.kind, config.options).validation == "chooses"
+    return config.training.monitor == "val_objective" or by_method
 
 
 class _ValidationBatches:

@@ -102,7 +102,7 @@ def test_tracking_that_cannot_work(tmp_path: Path) -> None:
     assert check_tracking(None, machines=5).ok
 
 
-def test_no_ray_is_one_sentence() -> None:
+def test_no_ray_is_one_sentence(no_ray: None) -> None:
     with pytest.raises(UserError, match=r"none answers at 127\.0\.0\.1:1; start one") as caught:
         doctor("127.0.0.1:1", None, None, 0, 1)
     assert "\n" not in str(caught.value)

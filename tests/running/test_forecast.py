@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.methods import parse_methods
 from harness.records import Cost, Progress, TrialConfig
 from harness.running import forecast as module
-from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap
+from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap, step_seconds
 from harness.running.runner import RunOptions, make_units
 from harness.running.unit import RunningUnit
 from harness.terminal.forecast_table import forecast_table
@@ -93,6 +93,8 @@ def test_steps_and_validations_count_without_the_warm_up(monkeypatch: pytest.Mon
     # 50 rows in batches of 16 are four steps (the last of two rows); 30 epochs hold three validations.
     assert seconds_to_the_cap(of, data, CPU) == pytest.approx(30 * 4 * 0.01 + 3 * 0.004)
     assert seen["n_train"] == 16 and seen["training"].eval_every == 1 and seen["training"].lr == of.training.lr
+    of = config(max_epochs=30, eval_every=10, report_every=30, batch_size=16, monitor="train_objective")
+    assert seconds_to_the_cap(of, data, CPU) == pytest.approx(30 * 4 * 0.01 + 0.004), "one that a report shows"
 
 
 def _progress(step: int, phases: dict[str, float]) -> Progress:
@@ -136,13 +138,25 @@ def timed_on(gpu: torch.device) -> module._Timing:
 
 @pytest.mark.slow
 def test_steps_of_small_networks_are_timed_on_the_cpu_beside_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pretended one computes every operation in Python on top, so that it is slow."""
+    """What is said follows from what was timed; which of the two is quicker depends on the machine's other work."""
     monkeypatch.setattr(module, "TIMED_SECONDS", 0.0)
+    timed: list[tuple[str, float]] = []
+
+    def noted(config: TrialConfig, data: Any, device: torch.device) -> float:
+        timed.append((device.type, step_seconds(config, data, device)))
+        return timed[-1][1]
+
+    monkeypatch.setattr(module, "step_seconds", noted)
     with pretend_gpu() as seen:
         timing = timed_on(seen.device)
         assert sum(seen.operations.values()) > 1000
     assert timing.device == "a pretended GPU"
-    assert timing.advice.startswith("CPU workers are the cheaper choice (--gpus-per-trial 0): a step of ldn of depth 4")
+    *before, (on_gpu, on_cpu) = [(gpu, cpu) for (_, gpu), (_, cpu) in zip(timed[::2], timed[1::2], strict=True)]
+    assert [device for device, _ in timed] == [seen.device.type, "cpu"] * (len(before) + 1)
+    assert all(cpu <= gpu for gpu, cpu in before), "it ends with the first network that the GPU is worth"
+    words = "CPU workers are the cheaper choice (--gpus-per-trial 0): a step of ldn of depth 4 takes"
+    advice = f"{words} {on_gpu:.2g} s on this GPU and {on_cpu:.2g} s on one CPU core"
+    assert timing.advice == (advice if on_cpu <= on_gpu else "")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _timeless(progress: Progress) -> dict[str, Any]:
 def test_a_gpu_gives_the_numbers_of_the_cpu(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial, data = trial_of(name, kind)
+    trial, data = trial_of(name, kind, batch_size=16)
     unseen = LabelledSet(data.x[::5], data.y[::5].astype(np.int64))  # any rows: what counts is that they are the same
     monkeypatch.setattr(final, "load_test", lambda *_: unseen)
     expected = life_of_a_trial(trial, data, CPU, tmp_path / "cpu")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from harness.data.on_device import on_device
 from harness.errors import UserError
 from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
@@ -19,7 +20,8 @@ from harness.models.resnet import StackedBatchNorm
 from harness.training import devices
 from harness.training.devices import check_usable, prepare, start
 from harness.training.networks import build_network
-from tests.tiny import config, conv_config
+from harness.training.train import _Trial
+from tests.tiny import config, conv_config, spirals
 
 DEPTH = 12  # with the 13 depths 0 … 12: no other dimension below has that size
 PRODUCTS = ("linear", "conv2d", "matmul", "__matmul__", "mm", "mv", "dot", "bmm", "addmm", "einsum")
@@ -93,6 +95,20 @@ def test_the_gradients_of_neighbouring_depths_stay_apart(monkeypatch: pytest.Mon
         assert gradients() == DEPTH + 1
         with policy:  # the whole objective inside, as it was
             assert gradients() < (DEPTH + 1) / 2
+
+
+def test_so_do_those_of_a_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, of the step that a trial takes, autocast wherever it asks for it: the rest of a step is not in it."""
+    trial = config("ldn", DEPTH, precision="bfloat16")
+    data = spirals(trial)
+    values = torch.linspace(-0.3020, -0.3008, DEPTH + 1)
+    monkeypatch.setattr(OneShotNet, "log_likelihood_per_depth", lambda *_: values.clone())
+    started = _Trial.start(trial, data, torch.device("cpu"))
+    started.epoch, started.n_train = 1, 10**12  # so that the divergence from the prior is nothing
+    with imitated(monkeypatch):
+        started.train_epoch(*on_device(data, torch.device("cpu")))
+    logits = dict(started.network.named_parameters())["posterior.logits"].grad
+    assert logits is not None and len({round(each, 9) for each in logits.tolist()}) == DEPTH + 1
 
 
 @pytest.mark.parametrize("conv", [False, True], ids=["fc", "conv"])

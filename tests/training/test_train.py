@@ -274,6 +274,37 @@ def test_reports_come_by_epochs_with_a_fresh_validation(tmp_path: Path) -> None:
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.parametrize(("kind", "depth"), [("ddn", 2), ("ldn", 3), ("exits", 3)])
+@pytest.mark.parametrize("monitor", ["train_objective", "val_objective"])
+def test_a_validation_that_nobody_reads_is_not_made(
+    kind: str, depth: int, monitor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reports validation is for whom it chooses parameters or depth; the reports are the same without."""
+    made: list[int] = []
+
+    def counted(log_probs: Tensor, y: Tensor) -> Measures:
+        made.append(len(y))
+        return measure(log_probs, y)
+
+    monkeypatch.setattr("harness.training.train.measure", counted)
+
+    def run(eval_every: int) -> list[Progress]:
+        made.clear()
+        trial = config(kind, depth, max_epochs=11, monitor=monitor, eval_every=eval_every, report_every=4)
+        reports: list[Progress] = []
+        run_trial(trial, spirals(trial), lambda progress, _: reports.append(progress))
+        return reports
+
+    seldom = run(eval_every=4)
+    often = run(eval_every=2)
+    chooses = monitor == "val_objective" or kind == "exits"
+    again = monitor != "val_objective"  # the best parameters, at the end
+    assert len(made) == (6 if chooses else 3) + again  # after epochs 2, 4, 6, 8, 10, 11, or those with a report
+    if not chooses:
+        other = {"cost", "point", "depth_changed_late"}
+        assert [report.model_dump(exclude=other) for report in often] == [r.model_dump(exclude=other) for r in seldom]
+
+
 def test_how_often_it_reports_changes_no_number() -> None:
     def run(eval_every: int, report_every: int) -> Trained:
         trial = config(max_epochs=12, monitor="train_objective", eval_every=eval_every, report_every=report_every)
