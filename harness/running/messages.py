@@ -28,6 +28,7 @@ class TrainTask(Frozen):
     unit: str  # with `trial`, its key in the checkpoint store; of a replayed trial, that of the recorded one
     trial: str
     config: TrialConfig
+    rungs: tuple[Count, ...] | None = None  # epochs after which the next report may stop it; None: any report may
 
     model_config = ConfigDict(extra="ignore")  # a ledger that an earlier version wrote says more
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
     HyperBandScheduler,
     MedianStoppingRule,
     PopulationBasedTraining,
@@ -54,6 +55,8 @@ _NO_CONTROLLER: Any = _NoController()
 
 def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> SearchPlan:
     """What a method plans for a seed, checked: a plan is made by whoever wrote the method."""
+    for handler in logging.getLogger("ray").handlers:  # others than before, if a Ray was started meanwhile
+        handler.addFilter(_ONCE)
     with blaming(f"method {name}: plan(space, budget, seed) fails", type(method)):
         with _ended_after(PLAN_LIMIT_SECONDS, f"method {name}: plan(space, budget, seed)"):
             plan: Any = method.plan(space, space.budget, seed)
@@ -129,6 +132,15 @@ class Search:
             _give_metric(self._scheduler)
         self._searcher = _as_algorithm(plan.search_alg, dict(plan.param_space))
         self._searcher.add_configurations([_with_config(experiment, dict(plan.param_space), plan.num_samples)])
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """Epochs that decide: a trial may be stopped by its first report from there on. None: by any report."""
+        if self._scheduler is None:
+            return ()
+        if type(self._scheduler) is not AsyncHyperBandScheduler or self._scheduler._stop_last_trials:
+            return None
+        return tuple(sorted({int(rung) for bracket in self._scheduler._brackets for rung, _ in bracket._rungs}))
 
     @property
     def is_finished(self) -> bool:
@@ -214,18 +226,18 @@ def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str,
 
 
 class _Once(logging.Filter):
-    """Lets every message through once. A method plans for each seed, and Ray would repeat its warnings each time."""
+    """Lets each of Ray's messages through once. A method plans for each seed, and Ray would repeat its warnings.
+
+    Ray's logger may share its handlers with others, whose messages are not looked at; and it may have several, which
+    all get the same record.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
+        super().__init__("ray")
+        self._first: dict[str, logging.LogRecord] = {}  # by its message
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
+        return not super().filter(record) or self._first.setdefault(record.getMessage(), record) is record
 
 
-for _handler in logging.getLogger("ray").handlers:
-    _handler.addFilter(_Once())
+_ONCE = _Once()

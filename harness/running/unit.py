@@ -150,9 +150,11 @@ class RunningUnit:
     def _apply(self, event: TrialEvent) -> str:
         """Notes what became of a trial and tells the search; its decision on a report that is news.
 
-        An epoch that is trained again after a crash is no news: the search has heard of it.
+        An epoch that is trained again after a crash is no news: the search has heard of it. A trial that was told to
+        stop, and whose worker died before it did, is told so again: Tune would train it on.
         """
-        log, decision = self.logs[event.trial], GO_ON
+        log = self.logs[event.trial]
+        decision = STOP if log.told_to_stop else GO_ON
         known = len(log.curve)
         log.apply(event)
         if isinstance(event, Started | Reported):
@@ -218,6 +220,7 @@ class RunningUnit:
             unit=self.storage_key,
             trial=name,
             config=self.plan.trial_config(depth),
+            rungs=self.search.rungs,
         )
 
     def _checked_depth(self, config: dict[str, Any]) -> int:

@@ -4,11 +4,13 @@ torch is imported inside the functions, so that its import is measured as the `s
 """
 
 import contextlib
+import functools
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 2.0  # between checkpoints, at least; results do not depend on it
 SAVING_SHARE = 0.01  # of the time between checkpoints that they may take
 SILENT_SECONDS = 60.0  # without an answer of the storage, after which it is told
+OFTEN_SECONDS = 0.5  # between reports of a trial that has no time to wait for their answers
 AT_RISK = (
     "the run goes on; at risk is what trials train after their last checkpoint that arrived: it is trained again if "
     "their worker dies, and if their network is chosen"
@@ -157,7 +160,8 @@ class _Worker:
         self.data = _rows[key]
 
     def train(self, task: TrainTask) -> None:
-        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial), must_keep=False)
+        key = checkpoint_key(task.unit, task.trial)
+        self._run(self.config, self.data, key, rungs=task.rungs, must_keep=False)
 
     def refit(self, task: RefitTask) -> None:
         """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
@@ -187,13 +191,14 @@ class _Worker:
         key: str,
         begin_with: str | None = None,
         last_epoch: int | None = None,
+        rungs: tuple[int, ...] | None = (),
         must_keep: bool = True,
     ) -> None:
         """Goes on from the checkpoint `key`, else from `begin_with`, else from the start.
 
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
-        saves = _Saves(self.checkpoints, key, must_keep)
+        saves, reports = _Saves(self.checkpoints, key, must_keep), _Reports(rungs)
         with _training, contextlib.ExitStack() as held, contextlib.suppress(_Reached):
             held.callback(_nothing_to_save)
             resume_from, warning = None, ""
@@ -203,7 +208,7 @@ class _Worker:
                     resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
             except UserError as error:
                 warning = f"{error}; trials start anew"
-            self._run_from(resume_from, warning, config, data, saves, last_epoch)
+            self._run_from(resume_from, warning, config, data, saves, reports, last_epoch)
 
     def _run_from(
         self,
@@ -212,6 +217,7 @@ class _Worker:
         config: TrialConfig,
         data: "TrainingData",
         saves: "_Saves",
+        reports: "_Reports",
         last_epoch: int | None,
     ) -> None:
         from harness.training.cost import PhaseTimer
@@ -243,16 +249,20 @@ class _Worker:
             global _save
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
-            _save = None if ended else lambda: saves.keep(save)
-            if progress.stop_reason != "failed":  # non-finite weights must not replace good ones
+            failed = progress.stop_reason == "failed"  # non-finite weights must not replace good ones
+            _save = None if failed else lambda: saves.keep(save)
+            reports.settle()  # before a later checkpoint is there: none is further than the next report
+            if ended:
+                _save = None
+            if not failed:
                 saves.save(save, ended)
             told = {saves.take_warning(), _not_compiled(config, progress)} - known - {""}
             known.update(told)
-            _send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))))
+            reports.send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))), ended)
             if reached:
                 raise _Reached
 
-        _send(Report(facts=facts))
+        reports.send(Report(facts=facts))
         run_trial(
             config,
             data,
@@ -338,13 +348,43 @@ class _Reached(Exception):
     """A trial has come to the epoch that was asked for."""
 
 
-def _send(report: Report) -> None:
-    """Tells Tune, and waits for its answer: go on, or a SystemExit."""
-    _training.release()  # it does nothing meanwhile: it may be saved
-    try:
-        tune.report(report.to_tune())
-    finally:
-        _training.acquire()
+class _Reports:
+    """Tells Tune what a trial has reached. Tune answers each report: go on, or stop, which is a SystemExit.
+
+    The answer takes some milliseconds, which can be a tenth of a small network's time. So a trial that reports often
+    trains on meanwhile, except where the answer may be a stop: nobody would pay for what it trained in vain. It waits
+    before its next report at the latest.
+    """
+
+    def __init__(self, rungs: tuple[int, ...] | None) -> None:
+        self._rungs = rungs
+        self._epoch, self._last = 0, time.monotonic()  # of the last report
+        self._under_way: Future[None] | None = None
+
+    def send(self, report: Report, ended: bool = False) -> None:
+        self._under_way = _messenger().submit(tune.report, report.to_tune())
+        since, before = time.monotonic() - self._last, self._epoch
+        self._last += since
+        if report.progress:
+            self._epoch = report.progress.epoch
+        may_stop = self._rungs is None or any(before < rung <= self._epoch for rung in self._rungs)
+        if ended or may_stop or since > OFTEN_SECONDS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for the answer. The trial does nothing meanwhile: it may be saved."""
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            _training.release()
+            try:
+                under_way.result()
+            finally:
+                _training.acquire()
+
+
+@functools.cache
+def _messenger() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="report")
 
 
 def _nothing_to_save() -> None:

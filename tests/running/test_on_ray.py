@@ -203,13 +203,36 @@ def test_a_relative_path_of_ones_own_data_is_found_by_the_final_evaluation(
     assert outcome.failures == {} and outcome.results[0].final.n_test == 18
 
 
+MEETING = """
+import pathlib, time
+from harness.methods.ldn import LearntDepth
+
+class Meeting(LearntDepth):
+    '''Its trials wait for one another.'''
+
+    colour = "#999999"
+
+    def after_epoch(self, net, epoch, validation):
+        here, deadline = pathlib.Path(FOLDER), time.monotonic() + 240
+        (here / str(net.random.initial_seed())).touch()
+        while len(list(here.iterdir())) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize("gpus", [1.0, 0.25])
 def test_shares_of_a_gpu_are_scheduled_and_counted(tmp_path: Path, gpus: float) -> None:
-    [result] = searches(tmp_path, "grid", gpus_per_trial=gpus).results
-    assert result.cost.devices == gpus
-    assert result.cost.device_seconds == pytest.approx(result.cost.held_seconds * gpus)
-    assert result.gpus_per_trial == gpus
-    assert result.most_coresident_trials == 2  # there are CPUs for two
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "meeting.py").write_text(MEETING.replace("FOLDER", repr(str(here))))
+    results = searches(tmp_path, str(tmp_path / "meeting.py"), seeds=(0, 1, 2), gpus_per_trial=gpus).results
+    assert len(results) == 3
+    for result in results:
+        assert result.cost.devices == gpus
+        assert result.cost.device_seconds == pytest.approx(result.cost.held_seconds * gpus)
+        assert result.gpus_per_trial == gpus
+    assert max(result.most_coresident_trials for result in results) == 2, "there are CPUs for two"
 
 
 def test_a_users_methods_stand_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

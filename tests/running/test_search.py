@@ -4,11 +4,15 @@ import io
 import logging
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.samplers import RandomSampler
+from ray.tune.experiment import Experiment
 from ray.tune.schedulers import (
     ASHAScheduler,
     FIFOScheduler,
@@ -23,8 +27,10 @@ from ray.tune.search.optuna import OptunaSearch
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.running.rehearsal import rehearse
+from harness.running.search import Search, _Once, plan_of
 from harness.spaces import Budget, SearchSpace
 from tests.rehearsed import make_unit, run
+from tests.synthetic import make_space
 
 
 class Recorder(Searcher):
@@ -88,6 +94,44 @@ def test_the_scheduler_hears_first_and_the_searcher_not_of_a_report_that_led_to_
     unit = run(tmp_path, Watched(), concurrency=1)
     assert unit.result is not None and unit.result.trials_by_status == {"stopped": 2}
     assert short(Watched.said)[: 2 * len(TRIAL)] == TRIAL * 2
+
+
+def _search(tmp_path: Path, scheduler: TrialScheduler | None) -> Search:
+    plan = SearchPlan({}, Recorder([]), scheduler, num_samples=2)
+    return Search(plan, Experiment("rungs", lambda config: None, storage_path=str(tmp_path)))
+
+
+@given(data=st.data(), grace=st.integers(1, 30), factor=st.integers(2, 4), every=st.integers(1, 7))
+def test_a_trial_is_stopped_only_by_its_first_report_from_a_rung_on(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, grace: int, factor: int, every: int
+) -> None:
+    """Workers rely on it: between such reports they do not wait for an answer."""
+    cap = 100
+    scheduler = ASHAScheduler(TIME, METRIC, MODE, cap, grace, factor, stop_last_trials=False)
+    search = _search(tmp_path_factory.getbasetemp(), scheduler)
+    rungs = search.rungs
+    assert rungs is not None and rungs[0] == grace and all(later == factor * rung for rung, later in pairwise(rungs))
+    trials = [trial for _ in range(2) if (trial := search.ask())]
+    for trial in trials:
+        search.accept(trial)
+    before = dict.fromkeys(trials, 0)
+    for epoch in range(every, cap, every):
+        for trial in list(before):
+            value = data.draw(st.floats(-3, 0))
+            if search.tell(trial, {TIME: epoch, METRIC: value, "training_iteration": epoch}) == TrialScheduler.STOP:
+                assert any(before[trial] < rung <= epoch for rung in rungs)
+                del before[trial]
+            else:
+                before[trial] = epoch
+
+
+def test_any_report_may_stop_a_trial_of_a_scheduler_that_is_not_known(tmp_path: Path) -> None:
+    class OnesOwn(ASHAScheduler):
+        pass
+
+    assert _search(tmp_path, None).rungs == ()
+    for scheduler in (Stopping([]), OnesOwn(TIME, METRIC, MODE), ASHAScheduler(TIME, METRIC, MODE), FIFOScheduler()):
+        assert _search(tmp_path, scheduler).rungs is None
 
 
 def test_continued_at_every_step_the_method_hears_the_same(tmp_path: Path) -> None:
@@ -271,9 +315,18 @@ def test_a_plan_that_raises_or_hangs_is_one_sentence_in_a_run_too(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_warning_of_rays_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = next(each for each in logging.getLogger("ray").handlers if each.filters)
-    monkeypatch.setattr(handler, "stream", shown := io.StringIO())
-    for _ in range(3):
-        logging.getLogger("ray.tune.search").warning("of %s", "a test")
-    assert shown.getvalue().count("of a test") == 1
+def test_a_warning_of_rays_is_shown_once_and_nobody_elses_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each handler, also one that Ray put in place of another, as it does when it starts, or shares with others."""
+    monkeypatch.setattr("harness.running.search._ONCE", _Once())
+    of_ray, of_others = logging.getLogger("ray"), logging.getLogger("rays")
+    handlers = [logging.StreamHandler(io.StringIO()) for _ in range(2)]
+    for logger in (of_ray, of_others):
+        monkeypatch.setattr(logger, "handlers", handlers)
+    level = of_ray.level
+    of_ray.setLevel(logging.WARNING)  # a Ray that was started before may have set another
+    for seed in range(3):
+        plan_of("watched", Watched(), make_space(), seed)
+        logging.getLogger("ray.of_this_test").warning("of %s", "a test")
+        of_others.warning("of others")
+    of_ray.setLevel(level)
+    assert [each.stream.getvalue() for each in handlers] == ["of a test\n" + "of others\n" * 3] * 2

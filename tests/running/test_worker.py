@@ -261,6 +261,78 @@ def test_a_checkpoint_that_can_be_read_is_gone_on_from(tmp_path: Path, monkeypat
     assert (facts.warning, facts.resumed_from.epochs) == ("", 6)
 
 
+OFTEN = config(max_epochs=12, report_every=2)
+
+
+def epoch_of(result: dict[str, Any]) -> int | None:
+    progress = received_report(result).progress
+    return progress.epoch if progress else None
+
+
+@pytest.mark.parametrize(
+    ("rungs", "waits_at"),
+    [
+        ((), [12]),  # nobody stops it: for the answer to its end
+        ((3, 9), [4, 10, 12]),  # the first report from each rung on
+        ((4, 5, 12), [4, 6, 12]),
+        (None, [2, 4, 6, 8, 10, 12]),
+    ],
+)
+def test_a_trial_that_reports_often_waits_only_where_it_may_be_stopped(
+    rungs: tuple[int, ...] | None, waits_at: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[int | None] = []
+    waited: list[int] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", lambda result: heard.append(epoch_of(result)))
+    monkeypatch.setattr(worker, "OFTEN_SECONDS", 1e9)
+    send = worker._Reports.send
+
+    def noted(reports: worker._Reports, report: Report, ended: bool = False) -> None:
+        send(reports, report, ended)
+        if report.progress and reports._under_way is None:
+            waited.append(report.progress.epoch)
+
+    monkeypatch.setattr(worker._Reports, "send", noted)
+    one = worker._Worker(OFTEN, CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+    one.load_data(None)
+    one.train(TrainTask(unit="unit", trial="t000", config=OFTEN, rungs=rungs))
+    assert waited == waits_at
+    assert heard == [None, 2, 4, 6, 8, 10, 12], "in their order, one at a time"
+
+
+def test_one_that_reports_seldom_waits_for_every_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs next to nothing then, and a run that is told to stop need not wait for one more report."""
+    answered: list[int] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", lambda result: answered.append(0))
+    monkeypatch.setattr(worker, "OFTEN_SECONDS", -1.0)
+    reports = worker._Reports(rungs=())
+    with worker._training:
+        for number in range(3):
+            reports.send(Report())
+            assert len(answered) == number + 1 and reports._under_way is None
+
+
+def test_a_trial_that_trains_on_is_kept_where_it_waits_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is told to stop answers no more: the trial goes on to its next report, and is saved as it is then."""
+    monkeypatch.setattr(worker, "OFTEN_SECONDS", 1e9)
+    heard: list[int | None] = []
+
+    def report(result: dict[str, Any]) -> None:
+        heard.append(epoch_of(result))
+        if heard[-1] == 4:
+            worker.save_now(None)  # it gets its turn when the trial waits
+            raise SystemExit(0)
+
+    monkeypatch.setattr("harness.running.worker.tune.report", report)
+    one = worker._Worker(OFTEN, CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+    one.load_data(None)
+    with pytest.raises(SystemExit):
+        one.train(TrainTask(unit="unit", trial="t000", config=OFTEN, rungs=()))
+    assert heard == [None, 2, 4]
+    assert cost_in_checkpoint(tmp_path / KEY, OFTEN, CPU).epochs == 6
+    assert worker._save is None and not worker._training.locked()
+
+
 def test_a_run_that_is_told_to_stop_keeps_what_a_trial_has_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
