@@ -27,7 +27,7 @@ _for_all_processes = contextlib.ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == "slow":  # most of them want it
+    if config.option.markexpr != "not slow":  # most of the slow ones want it
         _for_all_processes.enter_context(warm.server())
 
 
@@ -41,7 +41,7 @@ def pytest_unconfigure() -> None:
     gc.freeze()  # the process ends, and everything with it
 
 
-# Files of the slow suite that take more than about ten seconds, so that processes which share it end together.
+# Files that take more than about ten seconds, so that processes which share the suite end together.
 LONGEST_FIRST = (
     *("test_ray_up.py", "test_disturbed.py", "test_readme.py", "test_on_ray.py", "test_two_nodes.py", "test_looks.py"),
     *("test_far_storage.py", "test_take_home.py", "test_models.py", "test_gpu.py", "test_compiling.py"),
@@ -72,7 +72,7 @@ def short_look() -> None:
 
 
 @pytest.fixture
-def one_ray(shared_ray: "SharedRay") -> None:
+def one_ray(warm_workers: None, shared_ray: "SharedRay") -> None:
     """A Ray with two CPUs and four logical GPUs. All tests of a process share it: its start takes longer than most."""
     shared_ray.start()
 
@@ -104,7 +104,7 @@ class SharedRay:
 
 
 @pytest.fixture(scope="session")
-def shared_ray(warm_workers: None) -> Iterator[SharedRay]:
+def shared_ray() -> Iterator[SharedRay]:
     shared = SharedRay()
     yield shared
     shared.end()

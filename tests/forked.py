@@ -4,6 +4,7 @@ That takes longer than most of what tests watch a process do, or are about to do
 before. A person starts `harness` as a program; so do `make drill` and the tests of its first seconds.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -84,6 +85,7 @@ def _command(words: tuple[str, ...]) -> None:
 def _become(
     env: dict[str, str], cwd: Path, prints: tuple[Path, Path], call: Callable[..., None], arguments: tuple[Any, ...]
 ) -> None:
+    gc.freeze()  # what was imported need not be looked through again
     os.setsid()
     for how in SIGNALS:
         signal.signal(how, signal.default_int_handler if how == signal.SIGINT else signal.SIG_DFL)

@@ -173,7 +173,10 @@ def test_fractions_of_a_gpu_fit_as_often_as_they_should(two_small_nodes: None) -
     assert ClusterSlots(gpus=0.0, cpus=1.0, may_grow=False).capacity == 4
 
 
-def test_a_ray_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ray_that_does_not_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     said = refused(capsys, "--out", str(tmp_path / "out"), "--address", "127.0.0.1:9")
     assert "none answers at 127.0.0.1:9" in said
     assert not (tmp_path / "out").exists()

@@ -22,7 +22,7 @@ SEED = unit_folder(Path("results"), "grid", 1)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, shared_ray: "object") -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, warm_workers: None, shared_ray: "object") -> Path:
     """A folder in which a small comparison was run, as a reader would run it."""
     shared_ray.start()  # type: ignore[attr-defined]
     folder = tmp_path_factory.mktemp("take_home")

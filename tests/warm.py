@@ -17,6 +17,10 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = "HARNESS_WARM_WORKERS"  # of the socket; Ray hands the variable on to what it starts
+OF_RAY = (  # what Ray and Tune import
+    *("fsspec", "google.protobuf.json_format", "google.protobuf.struct_pb2", "jsonschema", "msgpack", "pandas"),
+    *("pyarrow.dataset", "pyarrow.parquet", "requests", "rich.layout", "tqdm.auto", "wcwidth"),
+)
 
 
 @contextlib.contextmanager
@@ -73,13 +77,12 @@ def asked_by() -> dict[int, int]:
 
 def serve(address: str) -> None:
     """Forks a worker for each that Ray wants."""
-    import pandas  # noqa: F401 - Tune's
-    import pyarrow.fs  # noqa: F401 - Tune's
-    import sklearn.linear_model  # noqa: F401 - the final evaluation's
+    import gc
+    import importlib
 
-    import harness.training.final
-    import harness.training.train  # noqa: F401
-
+    for module in (*OF_RAY, "sklearn.linear_model", "harness.training.final", "harness.training.train"):
+        importlib.import_module(module)
+    gc.freeze()  # a worker's own imports take half as long if the collector does not look through all this
     assert "ray" not in sys.modules
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{address}.new")

@@ -60,18 +60,6 @@ def test_a_busy_port_names_the_next_free_one(uri: str) -> None:
     check_free(int(str(caught.value).split("--port ")[1].rstrip(")")))
 
 
-@pytest.mark.slow
-def test_without_a_port_the_first_free_one_is_served_and_named(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        busy = taken.getsockname()[1]
-        monkeypatch.setattr("harness.tracking.server.PORT", busy)
-        with serving(uri) as address, urllib.request.urlopen(f"{address}/health", timeout=60) as reply:
-            assert reply.status == 200
-            assert address.startswith("http://127.0.0.1:") and not address.endswith(f":{busy}")
-
-
 def test_nothing_to_show_is_said_before_a_server_starts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing to show yet"), serving(f"sqlite:///{tmp_path / 'none.db'}"):
         pass
@@ -130,20 +118,30 @@ def test_a_server_killed_in_mid_write_and_back_later(uri: str, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_servers_processes(uri: str, how: signal.Signals) -> None:
-    port = free_port()
+def test_the_first_free_port_is_served_and_an_interrupt_ends_the_servers_processes(
+    uri: str, how: signal.Signals
+) -> None:
     script = """
 import contextlib, signal, sys
-from harness.tracking.server import serving, wait_for_interrupt
+from harness.tracking import server
+server.PORT = int(sys.argv[2])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
-with contextlib.suppress(KeyboardInterrupt), serving(sys.argv[1], int(sys.argv[2])) as address:
+with contextlib.suppress(KeyboardInterrupt), server.serving(sys.argv[1]) as address:
     print(address, flush=True)
-    wait_for_interrupt()  # the signal may come before this line is reached, so the block is what must end
+    server.wait_for_interrupt()  # the signal may come before this line is reached, so the block is what must end
 print("over", flush=True)
 """
-    shell = python(script, uri, str(port))
-    assert shell.stdout
-    assert shell.stdout.readline().strip() == f"http://127.0.0.1:{port}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = taken.getsockname()[1]
+        shell = python(script, uri, str(busy))
+        assert shell.stdout
+        address = shell.stdout.readline().strip()
+    host, port = address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])
+    assert host == "http://127.0.0.1" and port != busy
+    with urllib.request.urlopen(f"{address}/health", timeout=60) as reply:
+        assert reply.status == 200
     group = _group_listening(port)
     assert group
     try:
