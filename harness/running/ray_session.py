@@ -222,6 +222,7 @@ def deaths_count_once() -> Iterator[None]:
     """A worker's death is told to Tune by every call to it that was under way, and each told counts as a failure.
 
     Worse, one that comes after the first has put the trial back into the queue ends it for good, whatever it may fail.
+    And where the worker was being handed on from another trial, Tune would wait for that for ever.
     """
     told: set[tuple[str, str]] = set()
     process: Any = TuneController._process_trial_failure
@@ -231,6 +232,7 @@ def deaths_count_once() -> Iterator[None]:
         if death[1] and death in told:
             return
         told.add(death)
+        getattr(controller, "_resetting_trials", set()).discard(trial)
         process(controller, trial, exception)
 
     with _replaced(TuneController, _process_trial_failure=once):

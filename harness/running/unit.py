@@ -150,11 +150,9 @@ class RunningUnit:
     def _apply(self, event: TrialEvent) -> str:
         """Notes what became of a trial and tells the search; its decision on a report that is news.
 
-        An epoch that is trained again after a crash is no news: the search has heard of it. A trial that was told to
-        stop, and whose worker died before it did, is told so again: Tune would train it on.
+        An epoch that is trained again after a crash is no news: the search has heard of it.
         """
-        log = self.logs[event.trial]
-        decision = STOP if log.told_to_stop else GO_ON
+        log, decision = self.logs[event.trial], GO_ON
         known = len(log.curve)
         log.apply(event)
         if isinstance(event, Started | Reported):
@@ -302,7 +300,8 @@ class RunningUnit:
     # --- told by Tune ----------------------------------------------------------------------------------------------
 
     def on_start(self, trial_id: str, coresident: int) -> None:
-        self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident, time=self.clock())))
+        if trial_id in self.live:
+            self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident, time=self.clock())))
 
     def on_report(self, trial_id: str, report: Report, coresident: int) -> str:
         """What Tune is to do with the trial."""
@@ -312,8 +311,10 @@ class RunningUnit:
         return self._apply(self._write(Reported(trial=name, report=report, coresident=coresident, time=self.clock())))
 
     def on_death(self, trial_id: str) -> None:
-        """Its worker died, and Tune tries the trial again."""
-        if trial_id in self.live:
+        """Its worker died, and Tune tries the trial again; one that was about to end has ended, and is told to stop."""
+        if self.is_ending(trial_id):
+            self.on_complete(trial_id)
+        else:
             self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
 
     def on_interrupt(self, trial_id: str) -> None:
@@ -374,7 +375,7 @@ class RunningUnit:
         return self.logs[self.live[trial_id]].task
 
     def is_ending(self, trial_id: str) -> bool:
-        """Whether its reports, or the scheduler's answer to them, have said that it ends."""
+        """Whether its reports, or the scheduler's answer to them, have said that it ends; or it has ended."""
         log = self.logs[self.live[trial_id]] if trial_id in self.live else None
         return log is None or log.told_to_stop or log.has_reported_its_end
 

@@ -5,10 +5,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from ray.tune.execution import class_cache
+from ray.tune.execution.tune_controller import TuneController
 
 from harness.cli import main
 from harness.errors import MachineError, UserError
@@ -136,6 +138,27 @@ def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     assert [attempt.ended for attempt in trial.attempts] == ["died", "finished"]
     assert trial.attempts[1].resumed_from_epoch > 0
     assert result.cost.phases["lost"] > 0
+    assert sum(result.cost.phases.values()) == pytest.approx(result.cost.held_seconds)
+
+
+def test_a_worker_that_dies_as_it_is_handed_on_hangs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the trial to the final evaluation, after which Tune would wait for it for ever."""
+    hand_on: Any = TuneController._schedule_trial_reset
+    killed: list[int] = []
+
+    def to_a_dead_worker(controller: Any, trial: Any, *arguments: Any) -> None:
+        if not killed:
+            killed.extend(workers_of(os.getpid()))
+            for pid in killed:
+                kill_nine(pid)
+        hand_on(controller, trial, *arguments)
+
+    monkeypatch.setattr(TuneController, "_schedule_trial_reset", to_a_dead_worker)
+    [result] = searches(tmp_path, "ldn").results
+    assert killed
+    assert [(each["event"], each["trial"]) for each in ledger(tmp_path, "ldn") if each["event"] == "died"] == [
+        ("died", "final")
+    ]
     assert sum(result.cost.phases.values()) == pytest.approx(result.cost.held_seconds)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from ray.exceptions import RayActorError
@@ -206,7 +207,8 @@ def test_a_death_that_is_told_twice_counts_once(monkeypatch: pytest.MonkeyPatch)
         processed.append((trial.trial_id, exception))
 
     monkeypatch.setattr(TuneController, "_process_trial_failure", process)
-    controller, one, other = object(), SimpleNamespace(trial_id="one"), SimpleNamespace(trial_id="other")
+    one, other = Mock(trial_id="one"), Mock(trial_id="other")
+    controller = SimpleNamespace(_resetting_trials={one})
     deaths: list[Exception] = [RayActorError(actor_id=actor) for actor in ("first", "first", "second")]
     mistakes: list[Exception] = [ValueError(), ValueError()]
     with ray_session.deaths_count_once():
@@ -219,4 +221,5 @@ def test_a_death_that_is_told_twice_counts_once(monkeypatch: pytest.MonkeyPatch)
             tell(controller, trial, exception=exception)
     first, _, second = deaths
     assert processed == [("one", first), ("one", second), ("other", deaths[1]), *(("one", e) for e in mistakes)]
+    assert not controller._resetting_trials, "no worker is being handed on to it any more"
     assert TuneController._process_trial_failure is process

@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.running.ledger import Answered
 from harness.running.messages import FinalTask, RefitTask, received_task
-from harness.running.rehearsal import rehearse, unimodal
+from harness.running.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.unit import RunningUnit
 from harness.spaces import Budget, SearchSpace
 from tests.rehearsed import depths, events, make_unit, run, small_space
@@ -277,6 +277,36 @@ def test_a_trial_whose_end_was_reported_but_not_written_is_not_trained_again(tmp
     run(tmp_path, "grid", max_steps=6)  # facts and five epochs: the last report is in, the end is not
     unit = run(tmp_path, "grid")
     assert [name for event, name in events(unit) if event == "start"].count("t000") == 1
+
+
+def test_a_trial_whose_worker_dies_after_it_was_told_to_stop_has_stopped(tmp_path: Path) -> None:
+    """Tune tries it again, and would train it on: the scheduler has decided, and hears of no epoch twice."""
+
+    class AtTwenty(FIFOScheduler):
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+            return self.STOP if result["epoch"] == 20 else self.CONTINUE
+
+    class Stopped(Script):
+        def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+            return SearchPlan({}, Scripted(self.depths), AtTwenty(), num_samples=1)
+
+    unit = make_unit(tmp_path, Stopped(depths=(3,)))
+    rehearse([unit], max_steps=0)
+    trial = unit.next_trial()
+    assert trial is not None
+    reports = [report for _, report in made_up_reports(unit.task_of(trial.trial_id), unimodal)]
+    unit.on_start(trial.trial_id, coresident=1)
+    decisions = [unit.on_report(trial.trial_id, report, coresident=1) for report in reports[:3]]
+    assert decisions == ["CONTINUE", "CONTINUE", "STOP"]
+    unit.on_death(trial.trial_id)
+    [record] = unit.records()
+    said = events(unit)
+    unit.on_start(trial.trial_id, coresident=1)
+    assert unit.on_report(trial.trial_id, reports[0], coresident=1) == "STOP"
+    unit.on_complete(trial.trial_id)
+    assert unit.records() == (record,) and events(unit) == said
+    assert (record.status, record.cost.epochs, record.val) == ("stopped", 20, reports[2].progress.val)  # type: ignore[union-attr]
+    assert sum(record.cost.phases.values()) == pytest.approx(record.cost.held_seconds)
 
 
 def test_reports_that_repeat_themselves_are_told_once(tmp_path: Path) -> None:
