@@ -11,6 +11,7 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
@@ -140,7 +141,7 @@ class Search:
             return ()
         if type(self._scheduler) is not AsyncHyperBandScheduler or self._scheduler._stop_last_trials:
             return None
-        return tuple(sorted({int(rung) for bracket in self._scheduler._brackets for rung, _ in bracket._rungs}))
+        return tuple(sorted({ceil(rung) for bracket in self._scheduler._brackets for rung, _ in bracket._rungs}))
 
     @property
     def is_finished(self) -> bool:
