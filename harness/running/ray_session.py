@@ -38,13 +38,13 @@ LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
 
 @contextlib.contextmanager
 def ray_session(
-    address: str | None, debug: bool = False, stop: Stop | None = None, every_cpu: bool = False
+    address: str | None, debug: bool = False, stop: Stop | None = None, cpus: int | None = None
 ) -> Iterator[Path]:
     """A folder for the length of a run, and Ray: our own, or the one at `address`.
 
-    `every_cpu` says that there is a trial for every CPU: a Ray of our own starts a worker for each, and they import
-    what trials need while the driver is busy with other things. A Ray that this process is already connected to is
-    left alone.
+    `cpus` is how many a run can use at once. A Ray of our own takes no more of this machine's: it starts a worker for
+    each, and they import what trials need while the driver is busy with other things. A Ray that this process is
+    already connected to is left alone.
     """
     with _folder_of_a_run() as folder:
         if ray.is_initialized():
@@ -59,7 +59,7 @@ def ray_session(
                 if address:
                     ray.init(address=address, **common)
                 else:
-                    _start_here(folder, debug, common, every_cpu)
+                    _start_here(folder, debug, common, cpus)
         except Exception as error:  # Ray raises many kinds, a bare Exception for a node that is slow to start
             what = f"no Ray answers at address {address!r}" if address else "Ray does not start"
             raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
@@ -73,8 +73,9 @@ def ray_session(
             _shut_down()
 
 
-def _start_here(folder: Path, debug: bool, common: dict[str, Any], every_cpu: bool = False) -> None:
+def _start_here(folder: Path, debug: bool, options: dict[str, Any], cpus: int | None = None) -> None:
     _make_token()
+    here = int(ray._private.utils.get_num_cpus(True))  # as Ray counts them, in a container too
     with (
         _environment(RAY_AUTH_MODE="token"),
         _own_process_groups(),
@@ -92,9 +93,9 @@ def _start_here(folder: Path, debug: bool, common: dict[str, Any], every_cpu: bo
             _system_config={
                 "enable_metrics_collection": False,  # nobody reads them
                 "gcs_rpc_server_reconnect_timeout_s": 10,  # one that is gone does not come back: no use in waiting
-                "preload_python_modules": TRIALS_NEED if every_cpu else [],
+                "preload_python_modules": TRIALS_NEED if cpus else [],
             },
-            **common,
+            **{"num_cpus": min(cpus or here, here), **options},
         )
 
 

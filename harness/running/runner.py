@@ -2,10 +2,10 @@
 
 import contextlib
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ def run_units(
             full_disk_told(options.out, storage, tempfile.gettempdir()),
             _quiet_ray(options.debug),
             ends_in_order(options.may_exit) as stop,
-            ray_session(options.address, options.debug, stop, _use_every_cpu(waiting, options)) as folder,
+            ray_session(options.address, options.debug, stop, _most_cpus(waiting, options)) as folder,
         ):
             cluster = ClusterSlots(options.gpus_per_trial, options.cpus_per_trial, options.address is not None)
             cluster.await_first(options.wait, tell, lambda: stop.by)
@@ -209,10 +209,10 @@ def run_units(
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
 
 
-def _use_every_cpu(units: Sequence[RunningUnit], options: RunOptions) -> bool:
-    """Of this machine, at once."""
+def _most_cpus(units: Sequence[RunningUnit], options: RunOptions) -> int:
+    """That all trials which may run at once ask for."""
     trials = sum(unit.plan.trials for unit in units)
-    return min(trials, options.workers or trials) * options.cpus_per_trial >= (os.cpu_count() or 1)
+    return max(1, ceil(min(trials, options.workers or trials) * options.cpus_per_trial))
 
 
 def _room(cluster: ClusterSlots, options: RunOptions) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ray.tune.experiment import Trial
 from harness.errors import UserError, last_line
 from harness.methods.base import TIME
 from harness.running import ray_session
-from harness.running.runner import RunOptions, _use_every_cpu
+from harness.running.runner import RunOptions, _most_cpus
 from tests import forked
 from tests.rehearsed import make_unit
 from tests.running.results import kill_nine, ledger, listening, processes_of, wait_for
@@ -65,6 +65,7 @@ def alive(pids: list[int]) -> list[int]:
 def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_left(temp: Path, tmp_path: Path) -> None:
     driver, started = begun(tmp_path)
     assert listening([driver.pid, *started]) == LOOPBACK, "in both families, so the list shows something"
+    assert len(processes_of(driver.pid, "ray::I")) == 1, "one trial, one worker: none is idle beside ImplicitFunc"
     kill_nine(driver.pid)
     driver.wait()
     assert len(list(temp.iterdir())) == 1, "a killed run cannot tidy up"
@@ -84,23 +85,20 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
 
 
 @pytest.mark.parametrize(
-    ("cpus", "options", "every"),
+    ("options", "cpus"),
     [
-        (2, RunOptions(), True),
-        (7, RunOptions(), True),  # grid has seven trials
-        (8, RunOptions(), False),
-        (14, RunOptions(cpus_per_trial=2.0), True),
-        (4, RunOptions(workers=3), False),
+        (RunOptions(), 7),  # grid has seven trials
+        (RunOptions(cpus_per_trial=2.0), 14),
+        (RunOptions(workers=3), 3),
+        (RunOptions(workers=3, cpus_per_trial=0.5), 2),
+        (RunOptions(cpus_per_trial=0.0, gpus_per_trial=1.0), 1),
     ],
 )
-def test_workers_import_ahead_only_where_there_is_a_trial_for_each(
-    cpus: int, options: RunOptions, every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_workers_than_trials_at_once(options: RunOptions, cpus: int, tmp_path: Path) -> None:
     """Each takes a few hundred MB, and a large machine has many CPUs."""
-    monkeypatch.setattr("os.cpu_count", lambda: cpus)
     unit = make_unit(tmp_path, "grid")
     assert unit.plan.trials == 7
-    assert _use_every_cpu([unit], options) == every
+    assert _most_cpus([unit], options) == cpus
 
 
 def test_only_folders_of_runs_that_are_gone_are_removed(temp: Path) -> None:
