@@ -338,6 +338,8 @@ class Drill:
         wanted = {keys.KIND_SEARCH: searches, keys.KIND_MEAN: searches, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
         if (tree := self.tree()) != wanted:
             yield f"MLflow has {tree}, wanted {wanted}"
+        if "<svg" not in (self.out / "quickstart" / "report.html").read_text(encoding="utf-8"):
+            yield "the report has no figures"
         if "Traceback" in (said := self.stderr.read_text()) or "*** SIG" in said:
             yield "a stack trace was printed"
 
