@@ -216,7 +216,7 @@ def _most_cpus(units: Sequence[RunningUnit], options: RunOptions) -> int:
 
 
 def _room(cluster: ClusterSlots, options: RunOptions) -> tuple[int, int]:
-    """Trials that may run at once, and trials that may wait: Tune starts whatever fits, so --workers leaves none."""
+    """Trials that may run at once, and trials that may wait: none where --workers is below what Tune would start."""
     capacity = cluster.capacity
     slots = min(capacity, options.workers or capacity)
     return slots, slots if slots == capacity else 0
