@@ -31,6 +31,8 @@ from harness.running.stopping import STOPPED, Stop, exit_now
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
 TRIALS_NEED = ["harness.running.worker", "harness.training.train"]
+AGENTS_PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+IDLE = "cat -- -"  # until its standard input is closed; Ray adds options, which are files to it
 LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
 MOST_LOST_NODES = 5  # in a row that a trial may lose without getting further; more may be its own doing
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
@@ -149,9 +151,9 @@ def _loopback_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _needed_processes_only(debug: bool) -> Iterator[None]:
-    """No web server, no autoscaler, no reader of logs: Ray starts them even when they are switched off, and waits.
+    """No web server, no autoscaler, no reader of logs, no agents: Ray starts them even when they are switched off.
 
-    On two cores they take a third of the time that Ray needs to start, and their ports.
+    It waits for them, too. On two cores they take more than half of the time that Ray needs to start, and their ports.
     """
 
     def no_web_server(node: Any, **_: Any) -> None:
@@ -160,9 +162,30 @@ def _needed_processes_only(debug: bool) -> Iterator[None]:
     unneeded: dict[str, Any] = {"start_api_server": no_web_server, "start_monitor": lambda node: None}
     if not debug:
         unneeded["start_log_monitor"] = lambda node: None
-    small_agent = {"get_dashboard_dependency_error": lambda: ImportError("not needed here")}
-    with _replaced(ray._private.node.Node, **unneeded), _replaced(ray._private.utils, **small_agent):
+    services: Any = ray._private.services
+    start = services.start_ray_process
+
+    def start_without_agents(command: list[str], kind: str, *rest: Any, **options: Any) -> Any:
+        if kind != ray._private.ray_constants.PROCESS_TYPE_RAYLET:
+            return start(command, kind, *rest, **options)
+        given = dict(word[2:].split("=", 1) for word in command if word.startswith("--") and "=" in word)
+        started = start(_without_agents(command, given), kind, *rest, **options)
+        services.wait_for_node(given["gcs-address"], given["store_socket_name"])  # or Ray would sleep for a second
+        return started
+
+    with _replaced(ray._private.node.Node, **unneeded), _replaced(services, start_ray_process=start_without_agents):
         yield
+
+
+def _without_agents(raylet: list[str], given: dict[str, str]) -> list[str]:
+    """Its command line, with agents that only wait for its end: it would not live without any.
+
+    They are for pages, metrics and environments of workers, none of which a run has. Ray's own would note the ports
+    at which they listen; -1 is its word for none. A raylet that ends closes its agents' standard input.
+    """
+    for port in AGENTS_PORTS:
+        Path(given["session_dir"], f"{port}_{given['node_id']}").write_text("-1", encoding="ascii")
+    return [f"{word.split('=')[0]}={IDLE}" if "_agent_command=" in word else word for word in raylet]
 
 
 @contextlib.contextmanager
