@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "pretend"
 # Views of a tensor launch nothing.
@@ -221,9 +220,24 @@ def _numbers(value: Any) -> Any:
     return value.numbers if isinstance(value, OnDevice) else value
 
 
+def _map(change: Callable[[Any], Any], value: Any) -> Any:
+    """Of what operations take and give: values, and lists of them. torch's own looks for much more, which takes time."""
+    if isinstance(value, list | tuple):
+        return type(value)([_map(change, each) for each in value])
+    return change(value)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors = [*_tensors(args), *_tensors(kwargs.values())]
     ours = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
     if name == "_to_copy":
         return _copied(args[0], dict(kwargs))
@@ -248,9 +262,10 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name not in VIEWS:
         seen.operations[name] += 1
     on_cpu = {"device": torch.device("cpu")} if _is_ours(kwargs.get("device")) else {}
-    result = func(*tree_map(_numbers, args), **tree_map(_numbers, kwargs | on_cpu))
+    given = {key: _map(_numbers, value) for key, value in (kwargs | on_cpu).items()}
+    result = func(*_map(_numbers, args), **given)
     in_place = {id(tensor.numbers): tensor for tensor in ours}  # what an operation wrote to stays the tensor it was
-    return tree_map(lambda each: in_place[id(each)] if id(each) in in_place else _wrapped(each), result)
+    return _map(lambda each: in_place[id(each)] if id(each) in in_place else _wrapped(each), result)
 
 
 def _wrapped(value: Any) -> Any:

@@ -36,6 +36,13 @@ NETWORKS = [FIXED_DEPTH] + [name for name in known_methods() if isinstance(load_
 KINDS = ("fc", "conv")
 
 
+@pytest.fixture(autouse=True)
+def only_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A final evaluation times forward passes, and fits a linear model on the CPU."""
+    monkeypatch.setattr(final, "TIMING_REPEATS", 1)
+    monkeypatch.setattr(final, "floor_of", lambda *_: None)
+
+
 @pytest.fixture
 def gpu() -> Iterator[Seen]:
     with pretend_gpu() as seen:
@@ -74,7 +81,7 @@ def life_of_a_trial(trial: TrialConfig, data: TrainingData, device: torch.device
         "whole": _timeless(whole),
         "continued": _timeless(continued.progress),
         "final": evaluated.model_dump(
-            exclude={"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample", "floor"}
+            exclude={"seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
         ),
         "weights": {name: tensor.cpu() for name, tensor in continued.network.state_dict().items()},
         "model": dict(load_model(folder / "model.pt").state_dict()),
