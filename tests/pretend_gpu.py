@@ -221,7 +221,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _map(change: Callable[[Any], Any], value: Any) -> Any:
-    """Of what operations take and give: values, and lists of them. torch's own looks for much more, which takes time."""
+    """Of what operations take and give: values and lists of them. torch has its own, which looks for much more."""
     if isinstance(value, list | tuple):
         return type(value)([_map(change, each) for each in value])
     return change(value)

@@ -132,10 +132,16 @@ def _become(asked: socket.socket, notes: Path) -> None:
     os.environ.clear()
     os.environ.update(told["environment"])
     sys.path[1:] = told["path"]
+    import gc
     import runpy
 
+    gc.disable()  # while the rest is imported
     import ray
 
+    import harness.running.worker  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
     program = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
     sys.argv = [str(program), *told["words"]]
     runpy.run_path(str(program), run_name="__main__")
