@@ -415,7 +415,7 @@ class PlannedRun:
         before = 0 if options.fresh else len(_finished_seeds(options.out, self.space.name))
         for look in options.looks or (len(seeds),):
             units = [unit for unit in self.units if unit.plan.seed in seeds[:look]]
-            outcome, tracked = run_tracked(units, options, self.tracked_to, show, keep)
+            outcome, tracked = run_tracked(units, options, self.tracked_to, show, keep, "harness.reporting.html")
             options = replace(options, fresh=False)  # the next look builds on this one
             results = replace(
                 _load(self.space, options.out, None, outcome.units),

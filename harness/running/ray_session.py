@@ -30,7 +30,7 @@ from harness.running.stopping import STOPPED, Stop, exit_now
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "harness-"  # of the folders that runs make for themselves
-TRIALS_NEED = ["harness.running.worker", "harness.training.train"]
+TRIALS_NEED = ["harness.training.imported_ahead", "harness.running.worker"]
 AGENTS_PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
 IDLE = "cat -- -"  # until its standard input is closed; Ray adds options, which are files to it
 LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred

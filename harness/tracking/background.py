@@ -23,10 +23,13 @@ class BackgroundTracker:
     for `close`.
     """
 
-    def __init__(self, uri: str, out: Path, at_once: bool, experiment: Experiment | None = None) -> None:
-        """`experiment`: one that takes the units of all spaces."""
+    def __init__(
+        self, uri: str, out: Path, at_once: bool, experiment: Experiment | None = None, needed_next: str | None = None
+    ) -> None:
+        """`experiment`: one that takes the units of all spaces. `needed_next`: a module, by whoever started the run."""
         self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
         self._experiment = experiment
+        self._needed_next = needed_next
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
@@ -37,7 +40,7 @@ class BackgroundTracker:
             self._thread.start()
 
     def begin(self) -> None:
-        """From here on units are written as they come, and what the first would wait for is made ready."""
+        """From here on units are written as they come; what they and the run's end would wait for is made ready."""
         if self._thread.ident is None:
             self._opens_ahead = True
             self._thread.start()
@@ -66,6 +69,8 @@ class BackgroundTracker:
         model = None if self._experiment else model_in(self._out)  # a study's networks are there to be read, not used
         if self._opens_ahead:
             tracker.open()
+            if self._needed_next:
+                importlib.import_module(self._needed_next)
         while (unit := self._units.get()) is not None:
             tracker.write_unit(unit, model)
             self.warning = tracker.warning

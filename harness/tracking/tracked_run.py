@@ -33,12 +33,20 @@ class Destination:
 
 
 def run_tracked(
-    units: Sequence[RunningUnit], options: RunOptions, to: Destination, show: Show | None, warn: Warn
+    units: Sequence[RunningUnit],
+    options: RunOptions,
+    to: Destination,
+    show: Show | None,
+    warn: Warn,
+    needed_next: str | None = None,
 ) -> tuple[RunOutcome, bool]:
-    """The outcome, and whether MLflow was written. `warn` is told at once of what does not stop the run."""
+    """The outcome, and whether MLflow was written. `warn` is told at once of what does not stop the run.
+
+    `needed_next` is a module that is imported when no trial is timed any more.
+    """
     if options.address:
         _check_cluster(options.address, options, to.given, warn)
-    tracker = BackgroundTracker(to.uri, options.out, options.address is not None, to.experiment)
+    tracker = BackgroundTracker(to.uri, options.out, options.address is not None, to.experiment, needed_next)
 
     @contextmanager
     def show_later(together: SideBySide) -> Iterator[Callable[[], None]]:
