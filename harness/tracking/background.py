@@ -16,7 +16,7 @@ def default_uri(out: Path) -> str:
 
 
 class BackgroundTracker:
-    """`put` a complete unit and go on; `close` waits until everything is written. MLflow is imported in the thread.
+    """`put` a complete unit and go on; `close` waits until everything is written.
 
     With `at_once` units are written while others still run: right on a cluster, where trials run elsewhere. On one
     machine the writing would take processor time from the trials that are being timed, so it waits for `begin`, else
@@ -33,8 +33,6 @@ class BackgroundTracker:
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, name="tracking", daemon=True)
-        self._importing = threading.Thread(target=_import_mlflow, name="imports MLflow", daemon=True)
-        self._importing.start()
         self._opens_ahead = False  # of the first unit; nothing is written for a run that may still be refused
         if at_once:
             self._thread.start()
@@ -45,9 +43,10 @@ class BackgroundTracker:
             self._opens_ahead = True
             self._thread.start()
 
-    def wait_until_idle(self) -> None:
-        """Until MLflow is imported, which takes seconds: while Ray starts, and before the first trial is timed."""
-        self._importing.join()
+    def import_ahead(self) -> None:
+        """MLflow, which takes a second: while workers start, and before the first trial is timed."""
+        with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
+            importlib.import_module("harness.tracking.writer")
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)
@@ -61,7 +60,6 @@ class BackgroundTracker:
         return self.warning
 
     def _write(self) -> None:
-        self._importing.join()
         from harness.tracking.models import model_in
         from harness.tracking.writer import Tracker
 
@@ -74,8 +72,3 @@ class BackgroundTracker:
         while (unit := self._units.get()) is not None:
             tracker.write_unit(unit, model)
             self.warning = tracker.warning
-
-
-def _import_mlflow() -> None:
-    with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
-        importlib.import_module("harness.tracking.writer")

@@ -55,7 +55,7 @@ def run_tracked(
             if together.has_searched:
                 tracker.begin()
 
-        tracker.wait_until_idle()
+        tracker.import_ahead()
         with (show or show_nothing)(together) as refresh:
             yield look
 

@@ -1,5 +1,6 @@
 """Units handed over during a run are written by its end."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ def test_what_was_put_is_written_when_it_closes(uri: str, tmp_path: Path, at_onc
 
 def test_begun_it_makes_ready_what_the_first_unit_would_wait_for(tmp_path: Path) -> None:
     database = tmp_path / "mlflow.db"
-    tracker = BackgroundTracker(f"sqlite:///{database}", tmp_path, at_once=False)
-    tracker.wait_until_idle()
-    assert not database.exists()
+    tracker = BackgroundTracker(f"sqlite:///{database}", tmp_path, at_once=False, needed_next="this")
+    tracker.import_ahead()
+    assert not database.exists() and "this" not in sys.modules
     tracker.begin()
-    wait_for(database.exists, "the database")
+    wait_for(lambda: database.exists() and "this" in sys.modules, "the database, and what comes next")
     tracker.begin()  # once is enough
     units = make_units(["ldn"], [0], space=SMALL)
     tracker.put(units[0])
