@@ -17,6 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = "HARNESS_WARM_WORKERS"  # of the socket; Ray hands the variable on to what it starts
+CHECKPOINT_SECONDS = "HARNESS_TEST_CHECKPOINT_SECONDS"  # for workers that need not train for long to leave several
 OF_RAY = (  # what Ray and Tune import
     *("fsspec", "google.protobuf.json_format", "google.protobuf.struct_pb2", "jsonschema", "msgpack", "pandas"),
     *("pyarrow.dataset", "pyarrow.parquet", "requests", "rich.layout", "tqdm.auto", "wcwidth"),
@@ -138,10 +139,11 @@ def _become(asked: socket.socket, notes: Path) -> None:
     gc.disable()  # while the rest is imported
     import ray
 
-    import harness.running.worker  # noqa: F401
+    from harness.running import worker
 
     gc.freeze()
     gc.enable()
+    worker.CHECKPOINT_SECONDS = float(os.environ.get(CHECKPOINT_SECONDS, worker.CHECKPOINT_SECONDS))
     program = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
     sys.argv = [str(program), *told["words"]]
     runpy.run_path(str(program), run_name="__main__")

@@ -4,8 +4,8 @@ Real processes; moto's server stands in for S3, with a gate in front of it that 
 """
 
 import contextlib
-import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,12 +21,12 @@ from harness.running.ledger import Reported
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
 from harness.running.worker import AT_RISK
-from tests import forked
+from tests import forked, warm
 from tests.running.results import SMALL, kill_nine, ledger, processes_of, read, searches, wait_for
 
 pytestmark = pytest.mark.slow
 BUCKET = "checkpoints-of-a-test"
-LONGER = ("depth.max=10", "training.max_epochs=3000", "training.patience=3000", "training.report_every=40")
+LONGER = ("depth.max=10", "training.max_epochs=1000", "training.patience=1000", "training.report_every=40")
 
 
 class Gate:
@@ -83,20 +83,26 @@ def storage() -> Iterator[tuple[str, Gate, Any]]:
         server.stop()
 
 
+@pytest.fixture
+def temp() -> Iterator[Path]:
+    """A short path: Ray puts sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="ht-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
-    temp.mkdir(exist_ok=True)
     settings = [word for setting in (*SMALL, *LONGER) for word in ("--set", setting)]
     command = ["run", "quickstart", "--methods", "ldn", "--workers", "1", "--out", str(out), *settings, *words]
-    return forked.harness(*command, env={"RAY_TMPDIR": str(temp)}, cwd=out.parent, stderr=out.with_suffix(".log"))
+    env = {"RAY_TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
+    return forked.harness(*command, env=env, cwd=out.parent, stderr=out.with_suffix(".log"))
 
 
 @pytest.mark.usefixtures("one_ray")
 def test_what_is_lost_is_what_the_ledger_says_and_the_end_is_the_same_to_the_bit(
-    tmp_path: Path, storage: tuple[str, Gate, Any]
+    tmp_path: Path, storage: tuple[str, Gate, Any], temp: Path
 ) -> None:
     uri, gate, client = storage
     out, whole = tmp_path / "killed", tmp_path / "whole"
-    temp = Path(f"/tmp/hu{os.getpid()}")
     folder = UnitFolder(out, "quickstart", "ldn", 0)
 
     def in_storage() -> Cost:
