@@ -94,6 +94,7 @@ def _start_here(folder: Path, debug: bool, options: dict[str, Any], cpus: int | 
             _temp_dir=str(folder),
             _system_config={
                 "enable_metrics_collection": False,  # nobody reads them
+                "enable_pipe_based_agent_to_parent_health_check": True,  # as by default: IDLE hangs on it
                 "gcs_rpc_server_reconnect_timeout_s": 10,  # one that is gone does not come back: no use in waiting
                 "preload_python_modules": TRIALS_NEED if cpus else [],
             },
@@ -166,14 +167,20 @@ def _needed_processes_only(debug: bool) -> Iterator[None]:
     start = services.start_ray_process
 
     def start_without_agents(command: list[str], kind: str, *rest: Any, **options: Any) -> Any:
-        if kind != ray._private.ray_constants.PROCESS_TYPE_RAYLET:
-            return start(command, kind, *rest, **options)
         given = dict(word[2:].split("=", 1) for word in command if word.startswith("--") and "=" in word)
+        known = {"session_dir", "node_id", "gcs-address", "store_socket_name"} <= given.keys()
+        if kind != ray._private.ray_constants.PROCESS_TYPE_RAYLET or not known:
+            return start(command, kind, *rest, **options)
         started = start(_without_agents(command, given), kind, *rest, **options)
         services.wait_for_node(given["gcs-address"], given["store_socket_name"])  # or Ray would sleep for a second
         return started
 
-    with _replaced(ray._private.node.Node, **unneeded), _replaced(services, start_ray_process=start_without_agents):
+    with (
+        _replaced(ray._private.node.Node, **unneeded),
+        _replaced(services, start_ray_process=start_without_agents),
+        # `uv run`, or a hook of the user's, would have an agent make environments for workers. They have this one.
+        _replaced(ray._private.worker, _maybe_modify_runtime_env=lambda *_: None),
+    ):
         yield
 
 

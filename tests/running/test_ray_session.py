@@ -11,6 +11,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+import ray
 from ray.exceptions import RayActorError
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -21,7 +22,7 @@ from harness.running import ray_session
 from harness.running.runner import RunOptions, _most_cpus
 from tests import forked
 from tests.rehearsed import make_unit
-from tests.running.results import kill_nine, ledger, listening, processes_of, wait_for
+from tests.running.results import kill_nine, ledger, listening, local_ray, processes_of, wait_for
 
 LOOPBACK = "0000000000000000FFFF00000100007F"  # 127.0.0.1 in /proc/net/tcp6, where Ray's processes listen
 
@@ -82,6 +83,19 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
         wait_for(lambda pids=processes: not alive(pids), "the end of Ray's processes")  # type: ignore[misc]
         started = processes
         assert list(temp.iterdir()) == []
+
+
+def asks_for_an_environment(given: Any) -> dict[str, Any]:
+    return {"env_vars": {"MINE": "1"}}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_ray", "warm_workers")
+def test_no_environment_is_waited_for_that_nobody_would_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has such a hook of its own for drivers that are started by `uv run`."""
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", f"{__name__}.asks_for_an_environment")
+    with local_ray(num_cpus=1):
+        assert ray.get(ray.remote(lambda: "done").remote(), timeout=100) == "done"
 
 
 @pytest.mark.parametrize(
