@@ -45,8 +45,7 @@ class BackgroundTracker:
 
     def import_ahead(self) -> None:
         """MLflow, which takes a second: while workers start, and before the first trial is timed."""
-        with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
-            importlib.import_module("harness.tracking.writer")
+        _import("harness.tracking.writer")
 
     def put(self, unit: Unit) -> None:
         self._units.put(unit)
@@ -68,7 +67,12 @@ class BackgroundTracker:
         if self._opens_ahead:
             tracker.open()
             if self._needed_next:
-                importlib.import_module(self._needed_next)
+                _import(self._needed_next)
         while (unit := self._units.get()) is not None:
             tracker.write_unit(unit, model)
             self.warning = tracker.warning
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(Exception):  # whoever needs it meets the error again, and tells it
+        importlib.import_module(module)

@@ -39,6 +39,15 @@ def test_begun_it_makes_ready_what_the_first_unit_would_wait_for(tmp_path: Path)
     assert_complete(f"sqlite:///{database}", units)
 
 
+def test_what_cannot_be_imported_ahead_keeps_no_unit_from_being_written(uri: str, tmp_path: Path) -> None:
+    units = make_units(["ldn"], [0], space=SMALL)
+    tracker = BackgroundTracker(uri, tmp_path, at_once=False, needed_next="no_such_module")
+    tracker.begin()
+    tracker.put(units[0])
+    assert tracker.close() is None
+    assert_complete(uri, units)
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_closed_without_a_unit_it_leaves_nothing(tmp_path: Path, at_once: bool) -> None:
     """As after a run that is refused."""
