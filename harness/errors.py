@@ -57,7 +57,7 @@ def full_disk_told(*places: Path | str) -> Iterator[None]:
     except (UserError, MachineError):
         raise
     except Exception as error:
-        another = isinstance(error, OSError) and error.errno not in _FULL  # it says itself what is wrong
+        another = isinstance(error, OSError) and not disk_is_full(error)  # it says itself what is wrong
         if not another and (full := full_place(str(error), *places)):
             free, total = (f"{size / 1e6:,.1f} MB" for size in (_disk(full).free, _disk(full).total))
             raise MachineError(
@@ -65,6 +65,10 @@ def full_disk_told(*places: Path | str) -> Iterator[None]:
                 "the same command again: it continues"
             ) from error
         raise
+
+
+def disk_is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def full_place(message: str, *places: Path | str) -> Path | None:

@@ -248,6 +248,8 @@ class Drill:
             self.start(f"{fault.kind}:{fault.call}:{'after' if fault.after else 'before'}")
             self.wait(lambda: self.is_down)
             self.expect(1 if fault.kind == "full disk" else -signal.SIGKILL)
+            if self.driver and self.driver.returncode == 1 and "the disk that holds" not in self.stderr.read_text():
+                self.outcome.wrong.append("a full disk was not called that")
             return
         if fault.kind in BETWEEN:
             self.damage(fault)

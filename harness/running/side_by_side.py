@@ -18,7 +18,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
-from harness.errors import full_place
+from harness.errors import disk_is_full, full_place
 from harness.running.messages import AnyTask, Report, received_report
 from harness.running.search import GO_ON
 from harness.running.stopping import Stop
@@ -161,7 +161,9 @@ class SideBySide:
             if unit.is_ready:
                 try:
                     self._finish(unit)
-                except Exception as error:  # a full disk, a storage that is away: the same command tries again
+                except Exception as error:  # a storage that is away, say: the same command tries again
+                    if disk_is_full(error):
+                        raise
                     unit.failure = f"its result could not be written: {type(error).__name__}: {error}"
         if self._max_cost is not None and self.device_seconds >= self._max_cost:
             for unit in self.units:

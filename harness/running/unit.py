@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief, last_line
+from harness.errors import UserError, brief, disk_is_full, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import (
@@ -355,6 +355,8 @@ class RunningUnit:
         except UserError as error:
             self.failure = str(error)
         except Exception as error:
+            if disk_is_full(error):  # a line of the ledger could not be written: not the method's mistake
+                raise
             self.failure = f"the method raised {type(error).__name__}: {error}"
         finally:  # not twice where one such block is inside another
             self.driver_seconds = max(self.driver_seconds, counted + time.perf_counter() - began)

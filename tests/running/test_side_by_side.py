@@ -89,7 +89,7 @@ def test_a_run_has_searched_when_only_final_evaluations_are_left(tmp_path: Path)
 def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> None:
     def finish(unit: RunningUnit) -> None:
         if unit.plan.method == "ldn":
-            raise OSError("no space left on device")
+            raise OSError("the storage is away")
         unit.complete()
 
     for method in ("ldn", "grid"):
@@ -97,7 +97,7 @@ def test_a_result_that_cannot_be_written_fails_its_unit_only(tmp_path: Path) -> 
     again = [make_unit(tmp_path, "ldn"), make_unit(tmp_path, "grid")]
     made = together(again, tmp_path, finish=finish)
     assert made.is_finished
-    assert again[0].failure == "its result could not be written: OSError: no space left on device"
+    assert again[0].failure == "its result could not be written: OSError: the storage is away"
     assert again[1].result is not None
     assert run(tmp_path, "ldn").result is not None  # the next run writes it
 

@@ -1,5 +1,7 @@
 """A unit from its first suggestion to its result, with made-up trials: duplicates, choice, limits, crashes, replay."""
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -398,6 +400,25 @@ def test_an_end_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatc
     unit.on_error(trial_id, "Boom")
     assert unit.logs["t000"].status == "failed" and not unit.live
     unit.on_complete(trial_id)  # Tune may say so of a trial that has ended
+
+
+@pytest.mark.parametrize("line", range(1, 4))
+def test_a_full_disk_is_not_the_methods_mistake(tmp_path: Path, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever line of the ledger finds no room: the run ends, and the next one goes on."""
+    unit = make_unit(tmp_path, "ldn")
+    append, written = unit.folder.append, list[Any]()
+
+    def full(event: Any) -> None:
+        written.append(event)
+        if len(written) == line:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), unit.folder.path)
+        append(event)
+
+    monkeypatch.setattr(unit.folder, "append", full)
+    with pytest.raises(OSError, match="No space left"):
+        rehearse([unit])
+    assert unit.failure is None
+    assert run(tmp_path, "ldn").result is not None
 
 
 def test_time_of_the_driver_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
