@@ -41,6 +41,7 @@ class Seen:
     device: torch.device
     total_bytes: int = 2**34
     free_bytes: int | None = None  # instead of what is left of them
+    share: float = 1.0  # of them that this process may take
     held: dict[int, list[int]] = field(default_factory=dict)  # memory → its bytes, and how many tensors are in it
     held_bytes: int = 0
     peak_bytes: int = 0
@@ -161,7 +162,11 @@ class _Backend(backend_registration._DummyBackendModule):
     def max_memory_reserved(self, device: Any = None) -> int:
         return _seen().peak_bytes
 
-    def set_per_process_memory_fraction(self, share: float, device: Any = None) -> None: ...
+    def set_per_process_memory_fraction(self, share: float, device: Any = None) -> None:
+        _seen().share = share
+
+    def get_per_process_memory_fraction(self, device: Any = None) -> float:
+        return _seen().share
 
 
 _using: list[Seen] = []

@@ -69,6 +69,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--seeds", "0-999999999999"], "at most 10,000 seeds"),
         (["--seeds", "99999999999"], "seeds must be at most 4,294,967,295; got 99999999999"),
         (["--storage", "foo://key:s3cret@x"], "storage must be a folder or an address (file://…, s3://…"),
+        (["--storage", "/dev/null/x"], "the storage /dev/null/x cannot be written: Not a directory"),
         (["--storage", "file:///dev/null/x"], "the storage file:///dev/null/x cannot be written"),
         (["--out", "a\0b"], "--out must be a path without control characters"),
         (["--out", "/proc/x"], "--out must be on a disk"),

@@ -9,15 +9,16 @@ from harness.text.shown import shown_bytes
 
 _CGROUP_V2 = Path("/sys/fs/cgroup")
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory")
+_OF_FILES = ("active", "inactive")
 
 
 def check_fits(
-    needed: int, what: str, remedy: str = "give fewer or smaller samples", available: int | None = None
+    needed: int, what: str, remedy: str = "give fewer or smaller samples", available: float | None = None
 ) -> None:
     """Raises UserError if more bytes are `needed` than are `available`: those of the machine, if none are given."""
     available = available_bytes() if available is None else available
     if available is not None and needed > available:
-        raise too_large(needed, what, f"only {shown_bytes(available)} is available", remedy)
+        raise too_large(needed, what, f"only {shown_bytes(int(available))} is available", remedy)
 
 
 def too_large(
@@ -46,12 +47,16 @@ def _machine() -> int | None:
 
 
 def _container() -> int | None:
-    for limit, usage in (
-        (_CGROUP_V2 / "memory.max", _CGROUP_V2 / "memory.current"),
-        (_CGROUP_V1 / "memory.limit_in_bytes", _CGROUP_V1 / "memory.usage_in_bytes"),
+    """What its limit leaves; files that the kernel keeps in memory as long as nobody needs it count as free."""
+    for folder, limit, usage, prefix in (
+        (_CGROUP_V2, "memory.max", "memory.current", ""),
+        (_CGROUP_V1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
         try:
-            return max(0, int(limit.read_text()) - int(usage.read_text()))
+            most, taken = (int((folder / name).read_text()) for name in (limit, usage))
+            lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            cached = sum(int(size) for name, size in lines if name in {f"{prefix}{each}_file" for each in _OF_FILES})
+            return max(0, most - max(0, taken - cached))
         except (OSError, ValueError):  # no such file, or "max": no limit
             continue
     return None

@@ -27,7 +27,7 @@ class DeviceRows:
         shape = (-1, 1, 1) if self._images else (-1,)
         self._mean, self._std = (torch.from_numpy(v).reshape(shape).to(device) for v in (mean, std))
         # Half of the memory is left to the network; a larger pool stays where it is and is sent batch by batch.
-        fits = device.type == "cpu" or rows.nbytes < torch.get_device_module(device).mem_get_info(device)[0] // 2
+        fits = device.type == "cpu" or rows.nbytes < _room(device) // 2
         self.at = device if fits else torch.device("cpu")  # where the rows are
         self.y = labels.to(device)
         self._x, self._y = rows.to(self.at), self.y if fits else labels
@@ -57,6 +57,14 @@ class DeviceRows:
         """Large batches in row order, for evaluation."""
         for part in rows.split(size):
             yield self.take(part)
+
+
+def _room(device: torch.device) -> int:
+    """Bytes of a GPU that are free, and no more than the share of it that this process may take."""
+    backend = torch.get_device_module(device)
+    free, total = backend.mem_get_info(device)
+    share = getattr(backend, "get_per_process_memory_fraction", lambda _: 1.0)(device)  # an older torch cannot tell
+    return min(int(free), int(share * total))
 
 
 def on_device(data: TrainingData, device: torch.device) -> tuple[DeviceRows, Tensor, Tensor]:

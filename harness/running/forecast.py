@@ -217,7 +217,7 @@ def _time(
             if key not in rows:
                 rows[key] = load_training_data(config.data, config.seed, pools[key])
             seconds.append(seconds_to_the_cap(config, rows[key], device))
-            memory = max(memory, trial_bytes(config, rows[key].sample_shape, rows[key].n_classes))
+            memory = max(memory, trial_bytes(config, rows[key]))
         found = environment(device, configs[0].training)
     if device.type == "cpu":
         return _Timing(seconds, found.machine, memory_bytes=memory)

@@ -2,10 +2,10 @@
 
 import contextlib
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ray import tune
 
 from harness.cluster.slots import ClusterSlots
 from harness.data import Pool, TrainingData, load_pool, load_training_data
-from harness.errors import UserError, full_disk_told
+from harness.errors import full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
@@ -28,6 +28,7 @@ from harness.running.store import UnitFolder, declare_looks, only_writer, write_
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
 from harness.spaces import SearchSpace
+from harness.text.files import check_writable
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler
 from harness.training.devices import device_of_trial, memory_for
@@ -155,7 +156,7 @@ def run_units(
 
     `tell` hears at once what the run waits for before it can begin.
     """
-    _check_writable(options.out)
+    check_writable(options.out, "the output folder")  # nothing is left there: the run may still be refused
     CheckpointStore(checkpoint_root(options)).check_writable()
     if not options.fresh:
         for unit in units:
@@ -212,7 +213,7 @@ def run_units(
 def _most_cpus(units: Sequence[RunningUnit], options: RunOptions) -> int:
     """That all trials which may run at once ask for."""
     trials = sum(unit.plan.trials for unit in units)
-    return max(1, ceil(min(trials, options.workers or trials) * options.cpus_per_trial))
+    return max(1, math.ceil(min(trials, options.workers or trials) * options.cpus_per_trial))
 
 
 def _room(cluster: ClusterSlots, options: RunOptions) -> tuple[int, int]:
@@ -283,14 +284,16 @@ def own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
     return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
 
 
-def _memory_of_a_trial(options: RunOptions) -> int | None:
-    """On this machine, where this run will start a Ray; on others a worker looks for itself. None: nobody knows."""
-    if options.gpus_per_trial == 0 or options.address is not None or ray.is_initialized():
+def _memory_of_a_trial(options: RunOptions) -> float | None:
+    """Bytes of a GPU of this machine, or None: the machine's own. Of a Ray that is elsewhere its workers know."""
+    if options.address is not None or ray.is_initialized():
+        return math.inf
+    if options.gpus_per_trial == 0:
         return None
     return memory_for(device_of_trial(options.gpus_per_trial), options.gpus_per_trial)
 
 
-def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: int | None) -> dict[str, Pool | None]:
+def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: float | None) -> dict[str, Pool | None]:
     """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
 
     What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
@@ -308,11 +311,11 @@ def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: int
         data = checked[key]
         build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
         deepest = TrialConfig.of(space, FIXED_DEPTH, space.depth.max, seed)
-        check_trial_fits(deepest, data.sample_shape, data.n_classes, memory)
+        check_trial_fits(deepest, data, memory)
     one_shots = {(unit.plan.space.name, unit.plan.method): unit.plan for unit in units if unit.plan.facts.learns_depth}
     for plan in one_shots.values():
         trial, data = plan.trial_config(plan.space.depth.max), checked[plan.space.data.model_dump_json()]
-        check_trial_fits(trial, data.sample_shape, data.n_classes, memory)
+        check_trial_fits(trial, data, memory)
         check_a_step(trial, data)
     return pools
 
@@ -337,13 +340,3 @@ def _quiet_ray(debug: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _check_writable(out: Path) -> None:
-    """Leaves nothing behind, not even the folder: the run may still be refused."""
-    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise UserError(f"the output folder {out} cannot be written: {error.strerror}") from None

@@ -1,6 +1,7 @@
 """Files that a person names: the path is checked before it is used, and a text is read whole or refused."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from harness.errors import UserError
@@ -29,6 +30,16 @@ def checked_path(given: str | Path, what: str) -> Path:
     if any(whole == system or whole.startswith(f"{system}/") for system in _SYSTEM):
         raise UserError(f"{what} must be on a disk, not in {' or '.join(_SYSTEM)}; got {brief!r}")
     return Path(given)
+
+
+def check_writable(folder: Path, what: str) -> None:
+    """Raises UserError where nothing can be written below it. Leaves nothing behind, not even the folder."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UserError(f"{what} {folder} cannot be written: {error.strerror}") from None
 
 
 def read_text(given: str | Path, what: str) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from pyarrow import fs
 
-from harness.errors import UserError
+from harness.errors import UserError, full_place
+from harness.text.files import check_writable
 from harness.text.shown import one_line, redacted, without_secrets
 
 ANSWER_SECONDS = 300.0  # of a storage that has not failed by itself before
@@ -27,7 +28,7 @@ class CheckpointStore:
     """Pickles as its root; connects to a URI's file system where it is used.
 
     What goes to a URI is uploaded in the background, one upload at a time: training does not wait for a network.
-    `settle` does, and tells what went wrong.
+    `settle` does, and tells what went wrong, of a folder too: the trial goes on while a storage is away.
     """
 
     def __init__(self, root: str) -> None:
@@ -41,7 +42,8 @@ class CheckpointStore:
     def check_writable(self) -> None:
         """Raises UserError where nothing can be kept: a run must not find that out after its first trial."""
         if not self._remote:
-            return  # a folder beside the results, or one that is made
+            check_writable(Path(self.root), "the storage")
+            return
         key = f".harness-{secrets.token_hex(8)}"
         with self._explained("written", key):
             self._put(key, b"")
@@ -61,23 +63,33 @@ class CheckpointStore:
 
         To a URI it may still be under way when this returns; raises UserError if the one before did not arrive.
         """
-        if not self._remote:
-            path = Path(self.root, key)
+        if self._remote:
+            with tempfile.TemporaryDirectory() as folder:
+                local = Path(folder, "checkpoint")
+                write(local)
+                content = local.read_bytes()
+        try:
+            self.settle()
+        finally:
+            self._upload = key, _uploads().submit(self._put, key, content) if self._remote else self._kept(key, write)
+
+    def _kept(self, key: str, write: Callable[[Path], None]) -> Future[None]:
+        """In a folder, at once. A full disk ends the run, so it is told here; anything else may be over by the next."""
+        arrives: Future[None] = Future()
+        path = Path(self.root, key)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f".{path.name}.partial")
             write(partial)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())  # before it replaces the old one: a power cut must leave one of the two
             partial.replace(path)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            local = Path(folder, "checkpoint")
-            write(local)
-            content = local.read_bytes()
-        try:
-            self.settle()
-        finally:
-            self._upload = key, _uploads().submit(self._put, key, content)
+            arrives.set_result(None)
+        except (OSError, RuntimeError) as error:  # torch's own, whatever the file system told it
+            if full_place(str(error), self.root):
+                raise
+            arrives.set_exception(OSError(str(error)))
+        return arrives
 
     @property
     def is_busy(self) -> bool:

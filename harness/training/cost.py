@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from harness.data.on_device import EVAL_BATCH
+from harness.data.splits import TrainingData
 from harness.models.build import build_backbone, parameter_count
 from harness.models.passes import Passes
 from harness.records import PHASES, Cost, TrialConfig
@@ -102,22 +103,23 @@ def _counted_flop(
     return int(counter.flop) // n
 
 
-def trial_bytes(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, validated: int = EVAL_BATCH) -> int:
-    """Memory that a trial takes on its device, rows apart: the largest of a training step and a validation.
+def trial_bytes(config: TrialConfig, data: TrainingData) -> int:
+    """Memory that a trial takes on its device, rows apart: the largest of a training step and an evaluation.
 
-    parameters · 16 + max(batch · (kept + passing), validated at once · 3 · largest). Every parameter has a gradient, a
+    parameters · 16 + max(batch · (kept + passing), evaluated at once · 3 · largest). Every parameter has a gradient, a
     momentum and a best value beside it, of 4 bytes each. A step keeps activations for its backward pass, beside which
-    stand the gradient of a layer and what it is made of, or that of all depths' output blocks; a validation has a
+    stand the gradient of a layer and what it is made of, or that of all depths' output blocks; an evaluation has a
     layer's input, output and their sum.
     """
     settings, depth = config.network, config.depth
     heads = depth + 1 if config.learns_depth else 1
-    shapes = (settings, sample_shape, n_classes)
+    shapes = (settings, data.sample_shape, data.n_classes)
     (base, largest), (two_blocks, _), (two_heads, _) = (_kept(*shapes, *each) for each in ((1, 1), (2, 1), (1, 2)))
     block, head = two_blocks - base, two_heads - base
     kept = base + (depth - 1) * block + (heads - 1) * head
-    step = config.training.batch_size * (kept + max(2 * largest, heads * head))
-    return 16 * parameter_count(*shapes, depth) + max(step, 3 * validated * largest)
+    step = min(config.training.batch_size, data.n_train) * (kept + max(2 * largest, heads * head))
+    evaluated = min(EVAL_BATCH, max(data.n_train, len(data.val_rows)))
+    return 16 * parameter_count(*shapes, depth) + max(step, 3 * evaluated * largest)
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 import copy
 
 from harness.data.memory import check_fits
+from harness.data.splits import TrainingData
 from harness.errors import UserError
 from harness.methods import blaming, one_shot_method
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
@@ -24,14 +25,12 @@ def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...],
     check_fits(4 * 4 * parameters, what, "lower depth.max or the network's width")
 
 
-def check_trial_fits(
-    config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, available: int | None = None
-) -> None:
+def check_trial_fits(config: TrialConfig, data: TrainingData, available: float | None = None) -> None:
     """Raises UserError where a trial needs more memory than is available: on its device, or else on this machine."""
-    check_network_fits(config.network, sample_shape, n_classes, config.depth)  # before small ones of it are built
+    check_network_fits(config.network, data.sample_shape, data.n_classes, config.depth)  # before it builds small ones
     what = f"a trial of depth {config.depth} with mini-batches of {config.training.batch_size}"
     remedy = "lower training.batch_size, depth.max or the network's width, or give trials a larger share of a GPU"
-    check_fits(trial_bytes(config, sample_shape, n_classes), what, remedy, available)
+    check_fits(trial_bytes(config, data), what, remedy, available)
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:

@@ -75,7 +75,7 @@ def run_trial(
 
     if device.type != "cpu":
         available = memory_for(device, min(1.0, devices_held))
-        check_trial_fits(config, data.sample_shape, data.n_classes, available)
+        check_trial_fits(config, data, available)
     with timer.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
     with timer.phase("startup"):

@@ -191,13 +191,14 @@ def test_a_stopped_trial_is_trained_on_to_where_it_was_stopped(tmp_path: Path, m
         assert facts and facts.resumed_from.epochs == {None: 0, 2: 2, 4: 4, 6: 0}[begin]
 
 
+@pytest.mark.parametrize("kind", ["file://", ""])
 def test_a_storage_that_stops_answering_is_told_once_and_only_what_must_be_kept_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(worker, "SAVING_SHARE", 1e9)
     (tmp_path / "blocked").write_text("a file where the folder would be")
-    store, told = CheckpointStore(f"file://{tmp_path}/blocked"), []
+    store, told = CheckpointStore(f"{kind}{tmp_path}/blocked"), []
     saves = worker._Saves(store, KEY, must_keep=False)
 
     def write(path: Path) -> None:

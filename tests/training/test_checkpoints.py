@@ -1,5 +1,7 @@
 """One place for a trial's checkpoint, whether it is a folder or a URI."""
 
+import errno
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import UserError
 from harness.training.checkpoints import CheckpointStore
 
 
@@ -43,8 +46,9 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(store: CheckpointStore) -> 
         path.write_text("ha")
         raise OSError("the worker was killed")
 
-    with pytest.raises(OSError, match="killed"):
+    with pytest.raises((OSError, UserError), match="killed"):
         store.save("t", torn)
+        store.settle()
     assert read(store, "t") == "whole"
 
 
@@ -57,6 +61,17 @@ def test_a_checkpoint_is_on_disk_before_it_replaces_the_old_one(
     store = CheckpointStore(str(tmp_path))
     store.save("t", write("old"))
     monkeypatch.setattr("harness.training.checkpoints.os.fsync", power_cut)
-    with pytest.raises(OSError, match="power"):
-        store.save("t", write("new"))
+    store.save("t", write("new"))
+    with pytest.raises(UserError, match=r"cannot be written: .*power is gone"):
+        store.settle()
     assert read(store, "t") == "old"
+
+
+def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
+    """The run ends there: no trial goes on in vain."""
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        CheckpointStore(str(tmp_path)).save("t", full)

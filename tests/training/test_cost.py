@@ -1,10 +1,13 @@
+import math
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness.models.passes import Passes
 from harness.records import PHASES, Cost, TrialConfig
-from harness.training.cost import PhaseTimer, flop, total
+from harness.running.runner import RunOptions, _memory_of_a_trial
+from harness.training.cost import PhaseTimer, flop, total, trial_bytes
 from harness.training.networks import build_network
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, images, spirals
@@ -177,3 +180,17 @@ def test_a_trial_counts_its_own_work(monitor: str) -> None:
         assert cost.tflop == pytest.approx(flop / 1e12)
         assert cost.device_seconds == cost.held_seconds / 4
         assert cost.peak_memory_bytes > 1e6
+
+
+def test_a_step_and_an_evaluation_hold_no_more_rows_than_there_are() -> None:
+    data = spirals(config())
+    all_of_them, far_more = (trial_bytes(config(batch_size=size), data) for size in (data.n_train, 10**8))
+    assert all_of_them == far_more > trial_bytes(config(batch_size=2), data)
+    assert far_more < 2**20
+
+
+def test_memory_of_other_machines_is_not_this_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.running.runner.ray.is_initialized", lambda: False)
+    assert _memory_of_a_trial(RunOptions()) is None, "this machine's"
+    assert _memory_of_a_trial(RunOptions(address="10.0.0.1:6379")) == math.inf
+    assert _memory_of_a_trial(RunOptions(address="10.0.0.1:6379", gpus_per_trial=1.0)) == math.inf

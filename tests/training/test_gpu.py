@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness import methods
+from harness.data.on_device import on_device
 from harness.data.splits import LabelledSet, TrainingData
 from harness.errors import UserError
 from harness.methods import known_methods, load_method
@@ -21,6 +22,7 @@ from harness.models.one_shot import Batch, Epoch, OneShotNet
 from harness.records import FIXED_DEPTH, Progress, TrialConfig
 from harness.training import final
 from harness.training.cost import trial_bytes
+from harness.training.devices import start
 from harness.training.environment import environment
 from harness.training.final import evaluate_on_test
 from harness.training.model_file import load_model, save_model
@@ -252,6 +254,15 @@ def test_rows_that_do_not_fit_are_sent_without_a_wait(
     assert not of_a_step(name, kind, gpu)[1]
 
 
+def test_rows_take_half_of_a_trials_own_share_at_most(gpu: Seen) -> None:
+    data = images(n=72)
+    gpu.total_bytes = 5 * data.x.nbytes
+    start(gpu.device, 0.25)
+    assert on_device(data, gpu.device)[0].at == CPU
+    start(gpu.device, 0.5)
+    assert on_device(data, gpu.device)[0].at == gpu.device
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 
@@ -270,13 +281,13 @@ def test_memory_is_what_was_forecast(name: str, kind: str, depth: int, gpu: Seen
         trial, data = config(name, depth, network=network, **more), images(n=192, side=16)
         data = dataclasses.replace(data, val_rows=data.val_rows[:4])  # 2,048 at once would hide the step
     peak = run_trial(trial, data, device=gpu.device).progress.cost.peak_memory_bytes
-    forecast = trial_bytes(trial, data.sample_shape, data.n_classes, validated=len(data.val_rows))
+    forecast = trial_bytes(trial, data)
     assert 0.95 * peak <= forecast + data.x.nbytes + data.y.nbytes <= 1.4 * peak
 
 
 def test_a_trial_that_cannot_fit_is_refused_before_it_starts(gpu: Seen) -> None:
     trial, data = trial_of(NETWORKS[-1], "conv", batch_size=512)
-    gpu.total_bytes = 2 * trial_bytes(trial, data.sample_shape, data.n_classes)
+    gpu.total_bytes = 2 * trial_bytes(trial, data)
     run_trial(trial, data, device=gpu.device, devices_held=0.5)
     with pytest.raises(UserError) as caught:
         run_trial(trial, data, device=gpu.device, devices_held=0.25)
