@@ -31,7 +31,7 @@ from harness.spaces import (
     PosteriorSettings,
     TrainingSettings,
 )
-from harness.text.shown import redacted
+from harness.text.shown import one_line, redacted
 from harness.training.checkpoints import CheckpointStore
 from harness.training.devices import LOGICAL_GPUS, check_usable, driver_version
 from harness.training.environment import environment
@@ -89,7 +89,8 @@ class DeviceReport(Frozen):
 
 def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> DeviceReport:
     """Measures a device; takes about a minute, most of it on the processor it is compared with."""
-    with _one_thread():
+    about = _about_cuda(device)
+    with _one_thread(), _failure_told(about):
         trials = {kind: _small_trial(kind) for kind in NETWORKS}
         places = (device, device, CPU)
         once, again, on_cpu = ([_outcome(*trial, place) for trial in trials.values()] for place in places)
@@ -109,7 +110,7 @@ def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Seq
                 for kind in NETWORKS
                 for d in depths[kind]
             ),
-            **_about_cuda(device),
+            **about,
             **_about_storage(storage),
         )
 
@@ -130,6 +131,19 @@ def _about_cuda(device: torch.device) -> dict[str, Any]:
         "bfloat16": torch.cuda.is_bf16_supported(including_emulation=False),
         "float16": (major, minor) >= (5, 3),
     }
+
+
+@contextmanager
+def _failure_told(about: Mapping[str, Any]) -> Iterator[None]:
+    """What torch says of a GPU that it cannot train on, as a sentence with the cause, as far as that can be seen."""
+    try:
+        yield
+    except RuntimeError as error:  # no code for this GPU, no memory left, a device that has failed
+        seen = [_check_build(torch.__version__, about), _check_memory(about)]
+        causes = [f"{each.detail}; {each.remedy}" for each in seen if not each.ok]
+        said = one_line(str(error).splitlines()[0], longest=300)
+        why = "; ".join(causes) or f"{said}; look at the machine with nvidia-smi"
+        raise UserError(f"a small trial fails on the GPU of {socket.gethostname()}: {why}") from error
 
 
 def _about_storage(storage: str | None) -> dict[str, Any]:
@@ -303,30 +317,33 @@ def gpu_checks(report: DeviceReport) -> list[Check]:
     """A line for everything that was measured, with a remedy where something is wrong."""
     checks = [
         Check("gpu", True, f"{report.device} on {report.host}"),
-        _check_build(report),
+        _check_build(report.torch, report.model_dump()),
         Check("precision", True, _precisions(report)),
         _check_numbers(report),
         _check_repeats(report),
-        _check_memory(report),
+        _check_memory(report.model_dump()),
         *(Check(f"{kind} steps", True, _steps(report, kind)) for kind in NETWORKS),
         *_small_networks(report),
     ]
     return [*checks, *([_check_storage(report)] if report.storage else [])]
 
 
-def _check_build(report: DeviceReport) -> Check:
-    if report.capability is None:
-        return Check("driver", True, f"torch {report.torch}")
-    fine = f"driver {report.driver}, torch {report.torch} for CUDA {report.cuda}, capability {report.capability}"
-    major, minor = map(int, report.capability.split("."))
+def _check_build(version: str, about: Mapping[str, Any]) -> Check:
+    """Whether torch has code for this GPU. `about` is what `_about_cuda` finds."""
+    if about.get("capability") is None:
+        return Check("driver", True, f"torch {version}")
+    capability, built_for = about["capability"], about["built_for"]
+    fine = f"driver {about['driver']}, torch {version} for CUDA {about['cuda']}, capability {capability}"
+    major, minor = map(int, capability.split("."))
     runs = False
-    for each in report.built_for:
+    for each in built_for:
         kind, _, digits = each.partition("_")
         built = (int(digits[:-1]), int(digits[-1])) if digits.isdigit() else (99, 0)
         # Machine code serves later GPUs of the same generation, what "compute" names any later one.
         runs |= built <= (major, minor) and (kind == "compute" or built[0] == major)
-    have = ", ".join(report.built_for)
-    problems = [] if runs else [f"torch {report.torch} has no code for capability {report.capability}, only for {have}"]
+    problems = (
+        [] if runs else [f"torch {version} has no code for capability {capability}, only for {', '.join(built_for)}"]
+    )
     return verdict("driver", problems, fine, "install a build of torch that has it, or take a GPU that it serves")
 
 
@@ -350,10 +367,11 @@ def _check_repeats(report: DeviceReport) -> Check:
     return verdict("repeats", problems, fine, remedy)
 
 
-def _check_memory(report: DeviceReport) -> Check:
-    gib = [f"{size / 2**30:.1f}" for size in (report.free_bytes, report.memory_bytes)]
-    problems = [f"only {gib[0]} of {gib[1]} GiB are free"] if report.free_bytes < report.memory_bytes / 2 else []
-    fine = f"{gib[0]} of {gib[1]} GiB free" if report.memory_bytes else "the processor's"
+def _check_memory(about: Mapping[str, Any]) -> Check:
+    free, total = about.get("free_bytes", 0), about.get("memory_bytes", 0)
+    gib = [f"{size / 2**30:.1f}" for size in (free, total)]
+    problems = [f"only {gib[0]} of {gib[1]} GiB are free"] if free < total / 2 else []
+    fine = f"{gib[0]} of {gib[1]} GiB free" if total else "the processor's"
     return verdict("memory", problems, fine, "end the processes that hold it (nvidia-smi lists them)")
 
 

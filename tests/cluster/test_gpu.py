@@ -10,6 +10,7 @@ import torch
 from harness.cli import main
 from harness.cluster import gpu
 from harness.cluster.gpu import DeviceReport, Kind, StepSeconds, examine, gpu_checks
+from harness.errors import UserError
 from tests.pretend_gpu import pretend_gpu
 
 CPU = torch.device("cpu")
@@ -51,6 +52,46 @@ def test_a_gpu_is_measured_and_small_networks_are_sent_to_the_cpu(small: None) -
     said = checks["cpu workers"]
     assert not said.ok and not said.fatal and "--gpus-per-trial 0" in said.remedy
     assert "16.0 of 16.0 GiB free" in checks["memory"].detail
+
+
+V100 = {"capability": "7.0", "built_for": ("sm_75", "sm_80", "compute_90"), "driver": "580.1", "cuda": "13.0"}
+
+
+@pytest.mark.parametrize(
+    ("about", "raised", "said"),
+    [
+        (
+            V100 | {"free_bytes": 15 * 2**30, "memory_bytes": 16 * 2**30},
+            RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ..."),
+            "has no code for capability 7.0, only for sm_75, sm_80, compute_90; install a build of torch that has it",
+        ),
+        (
+            {"free_bytes": 2**28, "memory_bytes": 16 * 2**30},
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+            "only 0.2 of 16.0 GiB are free; end the processes that hold it (nvidia-smi lists them)",
+        ),
+        (
+            {"free_bytes": 2**34, "memory_bytes": 2**34},
+            RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+            "CUDA error: uncorrectable ECC error encountered; look at the machine with nvidia-smi",
+        ),
+    ],
+)
+def test_a_gpu_that_cannot_train_is_one_sentence(
+    about: dict[str, Any], raised: RuntimeError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such GPU here: what torch would say is made up."""
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(gpu, "run_trial", fails)
+    monkeypatch.setattr(gpu, "_about_cuda", lambda device: about)
+    with pytest.raises(UserError) as caught:
+        examine(CPU, None, SHALLOW)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    monkeypatch.setenv("HARNESS_LOGICAL_GPUS", "1")
+    assert gpu._examined(None, SHALLOW).startswith(f"refused: {caught.value}"), "as a worker tells it"
 
 
 def test_a_storage_that_cannot_be_written_is_named(small: None, tmp_path: Path) -> None:
@@ -127,8 +168,8 @@ def test_what_is_wrong_is_fatal_and_has_a_remedy(change: dict[str, Any], name: s
     ],
 )
 def test_which_gpus_a_build_serves(capability: str, built_for: tuple[str, ...], runs: bool) -> None:
-    report = A100.model_copy(update={"capability": capability, "built_for": built_for})
-    assert gpu._check_build(report).ok is runs
+    about = A100.model_dump() | {"capability": capability, "built_for": built_for}
+    assert gpu._check_build("2.13.0", about).ok is runs
 
 
 def test_not_a_number_is_far_apart() -> None:
