@@ -52,12 +52,14 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
 
 def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]:
     """Each node writes a file to the storage and reads the files of all nodes; per node what went wrong, or None."""
-    folder = f"{storage.rstrip('/')}/.harness-doctor-{secrets.token_hex(8)}"
+    folder = f".harness-doctor-{secrets.token_hex(8)}"
 
     def files(uri: str) -> Any:
+        """The file system and a folder of our own in it: an address may go on after its path, so not by its text."""
         import pyarrow.fs
 
-        return pyarrow.fs.FileSystem.from_uri(uri) if "://" in uri else (pyarrow.fs.LocalFileSystem(), uri)
+        system, path = (pyarrow.fs.LocalFileSystem(), uri) if "://" not in uri else pyarrow.fs.FileSystem.from_uri(uri)
+        return system, f"{path.rstrip('/')}/{folder}"
 
     def write(uri: str, node: str) -> None:
         system, path = files(uri)
@@ -85,12 +87,12 @@ def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]
             system.delete_dir(path)
 
     try:
-        written = _on_each(write, {node: (folder, node) for node in node_ids})
+        written = _on_each(write, {node: (storage, node) for node in node_ids})
         there = [node for node, answer in written.items() if not isinstance(answer, Exception)]
-        seen = _on_each(read, dict.fromkeys(there, (folder, there)))
+        seen = _on_each(read, dict.fromkeys(there, (storage, there)))
         return {node: _sharing_problem(answer, seen.get(node, []), storage) for node, answer in written.items()}
     finally:
-        _on_each(clean, dict.fromkeys(node_ids, (folder,)))
+        _on_each(clean, dict.fromkeys(node_ids, (storage,)))
 
 
 def _sharing_problem(written: Any, unread: Any, storage: str) -> str | None:

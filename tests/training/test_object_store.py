@@ -2,14 +2,16 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from harness.cluster import nodes
 from harness.errors import UserError
 from harness.training.checkpoints import CheckpointStore
 
@@ -75,6 +77,27 @@ def test_few_requests_for_a_save_and_a_fetch(server: tuple[str, Requests, Thread
         assert path is None
     assert len(saved) <= 3 and len(fetched) <= 3, (saved, fetched)
     assert not [asked for asked in saved if asked.endswith("/")], "markers of folders"
+
+
+def test_the_doctors_files_are_in_a_folder_of_their_own(
+    server: tuple[str, Requests, ThreadedMotoServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes with all that is in it, and the address has more to say after its path: checkpoints must not."""
+
+    def here(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        return {node: function(*given) for node, given in arguments.items()}
+
+    monkeypatch.setattr(nodes, "_on_each", here)
+    store = CheckpointStore(server[0])
+
+    def write(path: Path) -> None:
+        path.write_bytes(b"a network")
+
+    store.save("unit/t000.pt", write)
+    store.settle()
+    assert nodes.share_tokens(["one", "two"], server[0]) == {"one": None, "two": None}
+    with store.fetched("unit/t000.pt") as path:
+        assert path and path.read_bytes() == b"a network"
 
 
 def test_a_storage_that_goes_away_is_told_by_the_next_save_and_at_the_end(
