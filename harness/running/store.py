@@ -189,7 +189,7 @@ class UnitFolder:
             return
         tail = self._no_line
         with self._ledger.open("rb") as file:
-            for line in file:
+            for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return
                 try:
@@ -200,7 +200,7 @@ class UnitFolder:
                     event = None
                 if event is None:
                     raise UserError(
-                        f"{self._ledger} line {tail.lines} is damaged: it is not what was written there, or lines "
+                        f"{self._ledger} line {number} is damaged: it is not what was written there, or lines "
                         "before it are gone; use --fresh to move the search aside and start over"
                     )
                 yield event, tail

@@ -76,6 +76,7 @@ DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
     "a line that is no event": (lambda lines: [*lines, b'{"event":"paused","time":1.0,"trial":"t000"}\n'], 4),
     "a line that is no JSON, in the middle": (lambda lines: [lines[0], b"{torn\n", *lines[1:]], 2),
     "a line that is no text": (lambda lines: [b"\xff\xfe\n", *lines[1:]], 1),
+    "half of a character in a line": (lambda lines: [lines[0], lines[1].replace(b"t001", b"t\xc3"), lines[2]], 2),
     "an empty line": (lambda lines: [*lines, b"\n"], 4),
     "the first line gone": (lambda lines: lines[1:], 1),
     "a middle line gone": (lambda lines: [lines[0], lines[2]], 2),
@@ -216,6 +217,13 @@ def foreign_plan(folder: Path) -> None:
     shutil.copy(folder.with_name("seed-1") / "plan.json", folder)
 
 
+def other_settings(folder: Path) -> None:
+    """A plan that could be this unit's, and is not the one its result is of."""
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["concurrency"] = 2
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
 def foreign_trials(folder: Path) -> None:
     shutil.copy(folder.with_name("seed-1") / "trials.jsonl", folder)
 
@@ -260,6 +268,7 @@ def no_plan(folder: Path) -> None:
 CHANGES: tuple[tuple[Callable[[Path], None], str], ...] = (
     (foreign_result, r"result\.json is damaged: it belongs to small/grid/seed-1"),
     (foreign_plan, r"plan\.json is damaged: it belongs to small/grid/seed-1"),
+    (other_settings, r"result\.json is damaged: it is the result of other settings than plan\.json has"),
     (foreign_trials, "not as they were written"),
     (all_foreign, "it belongs to small/grid/seed-1"),
     (short_trials, r"trials\.jsonl is damaged: it has 6 trials, result\.json says 7"),
@@ -279,7 +288,7 @@ def test_a_finished_unit_that_was_changed_is_a_sentence_in_run_and_compare(
     folder = finished(tmp_path)
     change(folder)
     unit = make_units([small_space()], {"grid": load_method("grid")[1]}, [0], RunOptions(out=tmp_path))[0]
-    if change not in (foreign_plan, all_foreign):  # those are refused before, as other settings
+    if change not in (foreign_plan, other_settings, all_foreign):  # those are refused before, as other settings
         with pytest.raises(UserError, match=sentence):
             run_units([unit], RunOptions(out=tmp_path))
     else:
