@@ -41,7 +41,7 @@ def serving(uri: str, port: int | None = None) -> Iterator[str]:
     check_free(port)
     with tempfile.TemporaryFile() as output, ends_at_once():  # else a polite kill would leave the server behind
         process = subprocess.Popen(
-            _command(port, artifacts=database.parent / "mlflow-artifacts" if database else Path.cwd()),
+            _command(port, artifacts=database.parent / "mlflow-artifacts" if database else None),
             env=os.environ | _settings(uri),
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -87,9 +87,11 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _command(port: int, artifacts: Path) -> list[str]:
-    options = {"--host": HOST, "--port": str(port), "--workers": "1", "--artifacts-destination": str(artifacts)}
-    return [sys.executable, "-m", "mlflow", "server", *(part for option in options.items() for part in option)]
+def _command(port: int, artifacts: Path | None) -> list[str]:
+    """What is in `artifacts` anybody on this machine may read, write and delete through the server; None: nothing."""
+    served = ["--artifacts-destination", str(artifacts)] if artifacts else ["--no-serve-artifacts"]
+    address = ["--host", HOST, "--port", str(port)]
+    return [sys.executable, "-m", "mlflow", "server", *address, "--workers", "1", *served]
 
 
 def _settings(uri: str) -> dict[str, str]:

@@ -71,6 +71,30 @@ def test_a_server_of_ones_own_is_its_own_address() -> None:
         assert address == "http://tracking.example:5000"
 
 
+def test_a_server_hands_out_the_artifacts_beside_a_sqlite_file_and_no_folder_at_all_for_a_database(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    class NotStarted(Exception):
+        pass
+
+    def keep(command: list[str], **settings: Any) -> None:
+        commands.append(command)
+        raise NotStarted
+
+    monkeypatch.setattr(subprocess, "Popen", keep)
+    database = Path(uri.removeprefix("sqlite:///"))
+    for address in (uri, "postgresql://somebody@host/tracking"):
+        with pytest.raises(NotStarted), serving(address, free_port()):
+            pass
+    beside_sqlite, of_a_database = commands
+    assert beside_sqlite[-2:] == ["--artifacts-destination", str(database.parent / "mlflow-artifacts")]
+    assert of_a_database[-1] == "--no-serve-artifacts"
+    assert "--artifacts-destination" not in of_a_database
+    assert not any(str(Path.cwd()) in part for part in of_a_database[1:])
+
+
 def sync_when_told(uri: str, method: str, go: Path) -> None:
     units = make_units([method], [0, 1], space=SMALL)
     assert wait_until(go.exists)
