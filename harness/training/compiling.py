@@ -68,6 +68,7 @@ def compiled(backbone: Backbone, timer: PhaseTimer, asked: bool) -> Iterator[Com
         load_compiler()
         from torch._dynamo import config, reset
         from torch._dynamo.callback import callback_handler
+        from torch._functorch import config as gradients
         from torch._inductor import config as inductor
 
         reset()
@@ -77,6 +78,8 @@ def compiled(backbone: Backbone, timer: PhaseTimer, asked: bool) -> Iterator[Com
         # Depths are asked for by number. Taken for variables, as torch would from the second number on, they are not
         # found again where the network looks for them, and other depths than those are trained.
         config.patch(recompile_limit=graphs, accumulated_recompile_limit=graphs, specialize_int=True),
+        # Left for later, a backward pass that cannot be compiled would end the trial: its forward pass had gone well.
+        gradients.patch(force_non_lazy_backward_lowering=True),
         inductor.patch(compile_threads=1),
     ):
         callback_handler.register_start_callback(lambda _: phases.enter_context(timer.phase("compile")))

@@ -172,3 +172,22 @@ def test_a_network_that_is_not_compiled_says_so(monkeypatch: pytest.MonkeyPatch)
     assert last.val == run_trial(plain, spirals(plain)).progress.val, "to the bit what it is without the compiler"
     made_with = environment(torch.device("cpu"), trial.training)
     assert TrialRecord.of("t000", trial, "", last, made_with).ran_eagerly == last.ran_eagerly
+
+
+@pytest.mark.slow
+def test_so_does_one_whose_backward_pass_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch compiles it when it is first run, unless told otherwise, after the forward pass has gone well."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    def gives_up(*_: object) -> None:
+        raise NotImplementedError("no code for this backward pass")
+
+    def as_it_is(graph: torch.fx.GraphModule, _: object) -> object:
+        return make_boxed_func(graph.forward)
+
+    monkeypatch.setattr(compiling, "BACKEND", aot_autograd(fw_compiler=as_it_is, bw_compiler=gives_up))
+    trial, plain = config(max_epochs=3, compile=True), config(max_epochs=3)
+    last = run_trial(trial, spirals(trial)).progress
+    assert "no code for this backward pass" in last.ran_eagerly
+    assert last.val == run_trial(plain, spirals(plain)).progress.val
