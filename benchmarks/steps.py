@@ -23,15 +23,16 @@ from harness.training.train import run_trial
 Timed = Callable[[], object]
 
 
-def alternately(first: Timed, second: Timed, repeats: int) -> tuple[float, float]:
-    """Median seconds of each, the two taking turns, so that a busy neighbour slows both."""
+def alternately(first: Timed, second: Timed, repeats: int, after: Timed = lambda: None) -> tuple[float, float]:
+    """Median seconds of each, the two taking turns, so that a busy neighbour slows both; `after` each is not timed."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    first(), second()
+    first(), after(), second(), after()
     for _ in range(repeats):
         for timed, taken in zip((first, second), seconds, strict=True):
             began = time.perf_counter()
             timed()
             taken.append(time.perf_counter() - began)
+            after()
     return statistics.median(seconds[0]), statistics.median(seconds[1])
 
 
