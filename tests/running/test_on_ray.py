@@ -163,24 +163,53 @@ def test_a_worker_that_dies_as_it_is_handed_on_hangs_nothing(tmp_path: Path, mon
 
 
 def test_a_trial_that_always_dies_is_given_up_and_the_search_goes_on(tmp_path: Path) -> None:
-    """Depth 2 finds the place of its checkpoint taken by a folder, on every attempt."""
+    """Depth 2 is long, and its worker is killed at every start of it."""
+    killed: list[list[int]] = []
+
+    def starts() -> list[dict[str, Any]]:
+        return [each for each in ledger(tmp_path, "grid") if each["event"] == "start" and each["trial"] == "t002"]
+
+    def kill_twice() -> None:
+        while len(killed) < 2:
+            wait_for(lambda: len(starts()) > len(killed), "a start of depth 2")
+            killed.append(workers_of(os.getpid()))
+            for pid in killed[-1]:
+                kill_nine(pid)
+
+    killer = threading.Thread(target=kill_twice)
+    killer.start()
+    long = ("training.max_epochs=1000", "training.patience=1000")
+    [result] = searches(tmp_path, "grid", *long, concurrency=1, max_failures=1).results
+    killer.join()
+    assert result.trials_by_status == {"failed": 1, "finished": 4}
+    assert len(starts()) == 2
+    assert result.d_opt != 2
+
+
+def test_checkpoints_whose_places_are_taken_change_no_choice(tmp_path: Path) -> None:
+    """By folders: no network of depths 1 to 4 can be kept. The chosen one is trained again, the others have no test."""
     out = tmp_path / "out"
 
     def obstruct() -> None:
         def suggested() -> list[str]:
-            return [e["task"]["unit"] for e in ledger(out, "grid") if e["event"] == "suggest"]
+            return [each["task"]["unit"] for each in ledger(out, "grid") if each["event"] == "suggest"]
 
         [unit, *_] = wait_for(suggested, "the first suggestion")
-        (out / "checkpoints" / unit / "t002.pt").mkdir(parents=True, exist_ok=True)
+        for depth in range(1, 5):
+            (out / "checkpoints" / unit / f"t00{depth}.pt").mkdir(parents=True)
 
     obstructor = threading.Thread(target=obstruct)
     obstructor.start()
-    [result] = searches(out, "grid", "training.max_epochs=300", concurrency=1, max_failures=1).results
+    [result] = searches(out, "grid", concurrency=1).results
     obstructor.join()
-    assert result.trials_by_status == {"failed": 1, "finished": 4}
-    starts = [event for event in ledger(out, "grid") if event["event"] == "start" and event["trial"] == "t002"]
-    assert len(starts) == 2
-    assert result.d_opt != 2
+    assert result.trials_by_status == {"finished": 5} and result.d_opt > 0
+    searches(tmp_path / "whole", "grid", concurrency=1)
+    taken, whole = read(out, "grid"), read(tmp_path / "whole", "grid")
+    tested = [each["result"]["final"].pop("per_depth_test") for each in (taken, whole)]
+    assert tested[0] == tested[1][:1] and len(tested[1]) == 5
+    assert taken == whole
+    done = [event["task"]["do"] for event in ledger(out, "grid") if event["event"] == "suggest"]
+    assert done == ["train"] * 5 + ["retrain", "final"]
 
 
 @pytest.fixture

@@ -66,6 +66,8 @@ def alive(pids: list[int]) -> list[int]:
 def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_left(temp: Path, tmp_path: Path) -> None:
     driver, started = begun(tmp_path)
     assert listening([driver.pid, *started]) == {LOOPBACK}
+    [raylet] = processes_of(driver.pid, "/raylet")
+    assert b"RAY_AUTH_MODE=token" in Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
     assert len(processes_of(driver.pid, "ray::")) == 1, "one trial, one worker: none is idle, and no agent is there"
     kill_nine(driver.pid)
     driver.wait()

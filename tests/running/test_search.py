@@ -149,13 +149,27 @@ def test_plan_is_called_once_per_seed(tmp_path: Path) -> None:
     assert Watched.plans == before + 2
 
 
+class Listed(SearchMethod):
+    """These depths, one after the other."""
+
+    first: int
+    second: int
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        searcher = Recorder([])
+        searcher.left = [self.first, self.second]
+        return SearchPlan({}, searcher, num_samples=2)
+
+
 def test_a_unit_whose_continuation_fails_holds_no_slot(tmp_path: Path) -> None:
     """Its open trials of before are not Tune's: they must not keep the others from running."""
-    run(tmp_path, "grid", max_steps=20)
-    broken, other = make_unit(tmp_path, "grid"), make_unit(tmp_path, "random_search")
-    broken._search_plan = make_unit(tmp_path / "elsewhere", "golden_section")._search_plan  # as if its file was changed
+    begun = run(tmp_path, Listed(first=2, second=4), slots=2, max_steps=4)
+    assert [log.is_open for log in begun.search_logs()] == [True, True]
+    broken, other = make_unit(tmp_path, Listed(first=2, second=4)), make_unit(tmp_path, "random_search")
+    changed = make_unit(tmp_path / "elsewhere", Listed(first=2, second=5))  # as if its file was, after the first depth
+    broken._search_plan = changed._search_plan
     rehearse([broken, other], slots=1)
-    assert "cannot be continued" in (broken.failure or "")
+    assert "cannot be continued: its ledger has depth 4 for t001" in (broken.failure or "")
     assert not broken.live and other.result is not None
 
 
