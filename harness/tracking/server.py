@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.running.stopping import ends_at_once
 from harness.text.shown import printable, without_secrets
+from harness.tracking import one_process
 from harness.tracking.address import check_uri, sqlite_file
 
 HOST = "127.0.0.1"
@@ -91,7 +92,8 @@ def _command(port: int, artifacts: Path | None) -> list[str]:
     """What is in `artifacts` anybody on this machine may read, write and delete through the server; None: nothing."""
     served = ["--artifacts-destination", str(artifacts)] if artifacts else ["--no-serve-artifacts"]
     address = ["--host", HOST, "--port", str(port)]
-    return [sys.executable, "-m", "mlflow", "server", *address, "--workers", "1", *served]
+    # -P: a file of the user's in this folder may be called `mlflow.py`, say
+    return [sys.executable, "-P", one_process.__file__, "server", *address, "--workers", "1", *served]
 
 
 def _settings(uri: str) -> dict[str, str]:
