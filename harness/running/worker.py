@@ -199,20 +199,23 @@ class _Worker:
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
         saves, reports = _Saves(self.checkpoints, key, must_keep), _Reports(rungs)
-        with _training, contextlib.ExitStack() as held, contextlib.suppress(_Reached):
-            held.callback(_nothing_to_save)
+        with _training, contextlib.ExitStack() as fetched, contextlib.suppress(_Reached):
             resume_from, warning = None, ""
             try:
-                resume_from = held.enter_context(self.checkpoints.fetched(key))
+                resume_from = fetched.enter_context(self.checkpoints.fetched(key))
                 if resume_from is None and begin_with:
-                    resume_from = held.enter_context(self.checkpoints.fetched(begin_with))
+                    resume_from = fetched.enter_context(self.checkpoints.fetched(begin_with))
             except UserError as error:
                 warning = f"{error}; trials start anew"
-            self._run_from(resume_from, warning, config, data, saves, reports, last_epoch)
+            try:
+                self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch)
+            finally:
+                _nothing_to_save()
 
     def _run_from(
         self,
         resume_from: Path | None,
+        resumed: Callable[[], None],
         warning: str,
         config: TrialConfig,
         data: "TrainingData",
@@ -247,6 +250,7 @@ class _Worker:
 
         def report(progress: Progress, save: Callable[[Path], None]) -> None:
             global _save
+            resumed()  # the copy of a checkpoint that was fetched would outlive a worker that is killed
             reached = last_epoch is not None and progress.epoch >= last_epoch
             ended = reached or progress.stop_reason is not None
             failed = progress.stop_reason == "failed"  # non-finite weights must not replace good ones

@@ -3,6 +3,7 @@
 import http.server
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,12 +115,16 @@ def cluster(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        made.add_node(num_cpus=1, num_gpus=2)
-        yield made
-    finally:
-        made.shutdown()
+    with tempfile.TemporaryDirectory(prefix="ht-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
+        Path(temp, "ray").mkdir()  # where Ray notes the cluster's address
+        monkeypatch.setenv("RAY_TMPDIR", temp)
+        head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": temp}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            made.add_node(num_cpus=1, num_gpus=2)
+            yield made
+        finally:
+            made.shutdown()
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def temp() -> Iterator[Path]:
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
     settings = [word for setting in (*SMALL, *LONGER) for word in ("--set", setting)]
     command = ["run", "quickstart", "--methods", "ldn", "--workers", "1", "--out", str(out), *settings, *words]
-    env = {"RAY_TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
+    env = {"RAY_TMPDIR": str(temp), "TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
     return forked.harness(*command, env=env, cwd=out.parent, stderr=out.with_suffix(".log"))
 
 
@@ -139,6 +139,7 @@ def test_what_is_lost_is_what_the_ledger_says_and_the_end_is_the_same_to_the_bit
                 kill_nine(pid)
         gate.open()
         assert in_storage() == second, "what was under way has not arrived"
+        assert list(temp.glob("*/t000.pt")) == [], "a copy of the checkpoint that it went on from is left behind"
     finally:
         driver.kill()
     for results, storing in ((out, uri), (whole, None)):
