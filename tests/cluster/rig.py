@@ -95,12 +95,16 @@ class Host:
 
 
 class Lab:
-    def __init__(self, base: Path, keep: Sequence[Path]) -> None:
-        """`keep`: folders the hosts must see although they may lie under /tmp or /root, which are each host's own."""
+    def __init__(self, base: Path, keep: Sequence[Path], hide: Sequence[Path] = ()) -> None:
+        """`keep`: folders the hosts must see although they may lie under /tmp or /root, which are each host's own.
+
+        `hide`: folders that are empty on the hosts.
+        """
         self.base = base
         self.shared = base / "shared"  # the lab's NFS: the same path on every host
         self.key = base / "key"
         self._keep = [path.resolve() for path in keep]
+        self._hide = [path.resolve() for path in hide]
         self.hosts: dict[str, Host] = {}
         self._started: list[subprocess.Popen[bytes]] = []
         self.shared.mkdir()
@@ -146,7 +150,7 @@ class Lab:
                     lines.append(f"mkdir -p {inner} && mount --rbind {path} {inner}")
         lines += [f"mount --rbind {folder / 'tmp'} /tmp", f"mount --rbind {folder / 'home'} /root"]
         lines += ["mount -t tmpfs none /run", "mkdir /run/sshd", "mount -t tmpfs -o size=2g none /dev/shm"]
-        return lines
+        return lines + [f"mount -t tmpfs none {path}" for path in self._hide]
 
     def _sshd_options(self, folder: Path) -> str:
         key = folder / "host_key"
@@ -177,8 +181,8 @@ class Lab:
 
 
 @contextmanager
-def lab(base: Path, keep: Sequence[Path]) -> Iterator[Lab]:
-    made = Lab(base, keep)
+def lab(base: Path, keep: Sequence[Path], hide: Sequence[Path] = ()) -> Iterator[Lab]:
+    made = Lab(base, keep, hide)
     try:
         yield made
     finally:

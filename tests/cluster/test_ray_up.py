@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 from mlflow import MlflowClient
 
@@ -32,6 +33,7 @@ ENV = {"HOME": HOME, "PYTHONPATH": REPO, "RAY_AUTH_MODE": "token"}
 ENV |= {"RAY_UP_enable_autoscaler_v2": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 FILE = "ray_cluster_local.yaml"
 VERSION = f"{harness.__version__}+lab"  # of the copy that `ray up` mounts: what runs on the hosts is that copy
+SERVE = Path(ray.__file__).parent / "serve"  # not used, and half of what each of some 25 `ray` commands imports
 LONG = 600  # seconds; only a broken run, or a very busy machine, comes near it
 TUNNEL, MLFLOW = "http://127.0.0.1:8265", "http://127.0.0.1:5000"
 METHODS = ("ldn", "grid")
@@ -47,7 +49,7 @@ def lab() -> Iterator[rig.Lab]:
     # Not pytest's folder: it lies under /tmp, which is each host's own.
     base = Path(tempfile.mkdtemp(prefix="harness-lab-", dir="/var/tmp"))
     try:
-        with rig.lab(base, keep=[ROOT, Path(sys.prefix), Path(sys.base_prefix)]) as made:
+        with rig.lab(base, keep=[ROOT, Path(sys.prefix), Path(sys.base_prefix)], hide=[SERVE]) as made:
             yield made
     finally:
         shutil.rmtree(base)
@@ -227,7 +229,8 @@ def check_mlflow(uri: str) -> None:
 
 
 def _runs_ray(host: rig.Host) -> bool:
-    return any("raylet" in line for line in host.processes())
+    lines = host.processes()
+    return any("raylet" in line for line in lines) and not any("ray start" in line for line in lines)
 
 
 def _is_empty(host: rig.Host) -> bool:
