@@ -16,6 +16,7 @@ import ray
 from harness.running.ray_session import ray_session
 
 gc.set_threshold(0)  # only the thread below collects
+gc.freeze()  # it need not look through all that was imported each time
 garbage, over = [], threading.Event()
 
 def collect():
