@@ -4,13 +4,11 @@ A Ray of our own listens on 127.0.0.1 only, asks for a token, and starts only th
 """
 
 import contextlib
-import fcntl
 import functools
 import gc
 import os
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -27,9 +25,9 @@ from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
 from harness.methods.base import TIME
 from harness.running.stopping import STOPPED, Stop, exit_now
+from harness.text.scratch import PREFIX, end_processes, scratch_folder
 
 LOOPBACK = "127.0.0.1"
-PREFIX = "harness-"  # of the folders that runs make for themselves
 TRIALS_NEED = ["harness.training.imported_ahead", "harness.running.worker"]
 AGENTS_PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
 IDLE = "cat -- -"  # until its standard input is closed; Ray adds options, which are files to it
@@ -364,7 +362,7 @@ def _says(dead: list[str]) -> str:
 
 def _leave(sentence: str, folder: Path, stop: Stop) -> None:
     """At once, as if killed: Ray's own threads would print and wait. What is on disk is enough to continue."""
-    _end_processes(folder)
+    end_processes(folder)
     shutil.rmtree(folder, ignore_errors=True)
     # Whoever told all processes of this user to stop, Slurm say, told Ray's, too.
     sys.stderr.write(f"{STOPPED}\n" if stop.by else f"error: {sentence}\n")
@@ -372,59 +370,25 @@ def _leave(sentence: str, folder: Path, stop: Stop) -> None:
     exit_now(stop.exit_code if stop.by else 1)
 
 
-# --- folders ------------------------------------------------------------------------------------------------------
+# --- its folder ---------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _folder_of_a_run() -> Iterator[Path]:
-    """Ray's session and Tune's scratch, gone with the run. What a killed run left behind goes with the next one."""
+    """Ray's session and Tune's scratch."""
     parent = _short_enough()
-    for folder in parent.glob(f"{PREFIX}*"):
-        _remove_if_left_behind(folder)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    except OSError as error:
-        raise UserError(
-            f"Ray needs a folder that exists and can be written for its files (RAY_TMPDIR, else TMPDIR); {parent} "
-            f"cannot: {error.strerror}"
-        ) from None
-    with (folder / "locking").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, however it does
-        (folder / "locking").rename(folder / "lock")  # only now: nobody may find it free
+    with contextlib.ExitStack() as stack:
         try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder = stack.enter_context(scratch_folder(parent))
+        except OSError as error:
+            raise UserError(
+                f"Ray needs a folder that exists and can be written for its files (RAY_TMPDIR, else TMPDIR); {parent} "
+                f"cannot: {error.strerror}"
+            ) from None
+        yield folder
 
 
 def _short_enough() -> Path:
     """Where Ray puts its own sessions, else /tmp."""
     wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return Path(wanted if len(f"{wanted}/{PREFIX}12345678") <= LONGEST_FOLDER else "/tmp")
-
-
-def _remove_if_left_behind(folder: Path) -> None:
-    """Only one that a run of this user made, and that no process holds any more."""
-    with contextlib.suppress(OSError):  # no lock in it, or somebody else's: not ours to touch
-        if folder.stat().st_uid != os.getuid():
-            return
-        with (folder / "lock").open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its run is alive
-            _end_processes(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end_processes(folder: Path) -> None:
-    """Processes of a Ray whose driver is gone, known by the files that they hold open; they would live for a while."""
-    for process in Path("/proc").glob("[0-9]*"):  # none where there is no /proc
-        pid = int(process.name)
-        if pid != os.getpid() and _holds_a_file_in(folder, process):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _holds_a_file_in(folder: Path, process: Path) -> bool:
-    try:
-        return any(file.readlink().is_relative_to(folder) for file in (process / "fd").iterdir())
-    except OSError:  # it has ended, or is another user's
-        return False

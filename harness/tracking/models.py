@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 from harness.models import resnet
 from harness.records import Unit, UnitPlan
 from harness.running.store import UnitFolder
+from harness.text.scratch import scratch_folder
 from harness.training.model_file import load_model
 
 LOADER = Path(__file__).with_name("depth_search_classifier.py")
@@ -52,13 +52,13 @@ def save(model: Path, folder: Path) -> None:
         "columns": [column.model_dump(mode="json") for column in loaded.columns],
         "features": [name for column in loaded.columns for name in column.feature_names],
     }
-    with tempfile.TemporaryDirectory() as code:
-        shutil.copy(str(resnet.__file__), Path(code, NETWORK))
+    with scratch_folder() as code:
+        shutil.copy(str(resnet.__file__), code / NETWORK)
         mlflow.pyfunc.save_model(
             folder,
             loader_module=LOADER.stem,
             data_path=str(model),
-            code_paths=[str(LOADER), str(Path(code, NETWORK))],
+            code_paths=[str(LOADER), str(code / NETWORK)],
             # Of inputs MLflow would take float32 alone, and of a table no names; the code takes what the data set has.
             mlflow_model=Model(signature=ModelSignature(outputs=Schema(classes)), metadata=about),
             pip_requirements=[f"torch=={torch.__version__.partition('+')[0]}"],  # given, MLflow need not guess for 8 s

@@ -2,11 +2,9 @@
 
 import contextlib
 import logging
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from mlflow import MlflowClient
@@ -17,6 +15,7 @@ from harness import keys
 from harness.comparing.values import Winner
 from harness.records import Unit
 from harness.spaces import SearchSpace
+from harness.text.scratch import scratch_folder
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models
 from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_file
@@ -222,8 +221,8 @@ class Tracker:
     def _log_model(self, unit: Unit, parent: Run, model: FindModel | None) -> bool:
         if model is None or unit.result is None or keys.TAG_MODEL in parent.data.tags:
             return False
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model"
+        with scratch_folder() as folder:  # not a copy of a large network in /tmp after each kill
+            path = folder / "model"
             try:
                 found = model(unit)
                 if found is None:
@@ -279,8 +278,8 @@ class Tracker:
             "mlflow.note.content": "The comparison as one page: Artifacts → report.html.",
         }
         run = self._runs_of(experiment_id, key).get(key) or self.client.create_run(experiment_id, None, tags, "report")
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "report.html"
+        with scratch_folder() as folder:
+            path = folder / "report.html"
             path.write_text(html, encoding="utf-8")
             self.client.log_artifact(run.info.run_id, str(path))
         if run.info.status == "RUNNING":

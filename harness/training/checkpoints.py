@@ -8,7 +8,6 @@ import contextlib
 import functools
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from pyarrow import fs
 
 from harness.errors import UserError, full_place
 from harness.text.files import check_writable
+from harness.text.scratch import scratch_folder
 from harness.text.shown import one_line, redacted, without_secrets
 
 ANSWER_SECONDS = 300.0  # of a storage that has not failed by itself before
@@ -64,8 +64,8 @@ class CheckpointStore:
         To a URI it may still be under way when this returns; raises UserError if the one before did not arrive.
         """
         if self._remote:
-            with tempfile.TemporaryDirectory() as folder:
-                local = Path(folder, "checkpoint")
+            with scratch_folder() as folder:
+                local = folder / "checkpoint"
                 write(local)
                 content = local.read_bytes()
         try:
@@ -125,8 +125,8 @@ class CheckpointStore:
         if content is None:
             yield None
             return
-        with tempfile.TemporaryDirectory() as folder:
-            local = Path(folder, Path(key).name)
+        with scratch_folder() as folder:
+            local = folder / Path(key).name
             local.write_bytes(content)
             yield local
 

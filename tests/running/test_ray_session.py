@@ -1,8 +1,5 @@
 """A Ray of our own: who can reach it, what is said when it dies, and what a run leaves behind."""
 
-import fcntl
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,24 +113,6 @@ def test_no_more_workers_than_trials_at_once(options: RunOptions, cpus: int, tmp
     unit = make_unit(tmp_path, "grid")
     assert unit.plan.trials == 7
     assert _most_cpus([unit], options) == cpus
-
-
-def test_only_folders_of_runs_that_are_gone_are_removed(temp: Path) -> None:
-    names = ("harness-gone", "harness-alive", "harness-unlocked", "somebody-elses")
-    gone, lives, unlocked, foreign = (temp / name for name in names)
-    for folder in (gone, lives, unlocked, foreign):
-        folder.mkdir()
-    for folder in (gone, lives, foreign):
-        (folder / "lock").touch()
-    # A process that outlives its driver is known by its files.
-    (gone / "log").touch()
-    orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=(gone / "log").open("w"))
-    with (lives / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with ray_session._folder_of_a_run() as ours:
-            assert {*temp.iterdir()} == {lives, unlocked, foreign, ours}
-            assert orphan.wait(timeout=60) == -9
-    assert {*temp.iterdir()} == {lives, unlocked, foreign}
 
 
 def test_a_folder_is_short_enough_for_sockets(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

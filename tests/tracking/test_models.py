@@ -3,8 +3,10 @@
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from harness.tracking.writer import Tracker, sync
 from harness.training.model_file import save_model
 from harness.training.networks import build_network
 from harness.training.predict import Predictor
+from tests.forked import Forked
 from tests.synthetic import make_space, make_units
 from tests.tracking.test_writer import SMALL, assert_complete, kinds, runs_of
 
@@ -126,13 +129,14 @@ def rows_for(kind: str, count: int) -> Any:
 
 # Its imports take longer than what tests ask of it, so it does each thing in a fork of its own.
 ELSEWHERE = """
-import json, os, traceback
+import json, os, tempfile, traceback
 import mlflow.pyfunc, numpy, pandas, torch
 for line in sys.stdin:
     folder, script, sys.argv[1:], answer = json.loads(line)
     if os.fork() == 0:
         try:
             os.chdir(folder)
+            tempfile.tempdir = folder  # MLflow leaves there what it loads
             os.dup2(os.open(answer, os.O_WRONLY | os.O_CREAT), 1)
             os.dup2(1, 2)
             exec(script, {"sys": sys})
@@ -298,3 +302,24 @@ def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path
     [first, _] = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), "models:/synthetic@winner")
     [won] = [unit for unit in units if (unit.plan.method, unit.plan.seed) == ("ldn", 1)]
     np.testing.assert_allclose(first[2], Predictor.load(network(won)).predict_proba(rows), rtol=1e-6, atol=1e-7)
+
+
+def killed_while_it_uploads(uri: str, model: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "upload", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        sync(make_units(["ldn"], [0]), uri, lambda unit: model)
+
+
+@pytest.mark.slow
+def test_the_copy_of_a_network_that_a_kill_leaves_goes_with_the_next_one(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network may have hundreds of MB, and /tmp is often small."""
+    temp, model = tmp_path / "temp", handed_over(tmp_path, "features")
+    temp.mkdir()
+    killed = Forked(killed_while_it_uploads, uri, model, env={"TMPDIR": str(temp)})
+    assert killed.wait(timeout=240) == -signal.SIGKILL
+    assert len(list(temp.glob("*/model/MLmodel"))) == 1
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
+    assert sync(make_units(["ldn"], [0]), uri, lambda unit: model).warning is None
+    assert list(temp.iterdir()) == []
