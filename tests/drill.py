@@ -122,7 +122,7 @@ class Drill:
         words += ["--workers", str(self.how.workers), *(["--replay"] if self.how.replay else [])]
         self.temp.mkdir(exist_ok=True)
         self.outcome.starts += 1
-        env = {"DRILL_FAULT": fault, "RAY_TMPDIR": str(self.temp)}
+        env = {"DRILL_FAULT": fault, "RAY_TMPDIR": str(self.temp), "TMPDIR": str(self.temp)}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
         if self.how.forked:
             self.driver = Forked(disturbed.main, words, env=env, stderr=self.stderr)
@@ -336,6 +336,8 @@ class Drill:
                     yield f"{method} {event.trial} was started after its end"
         if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
             yield f"left behind: {', '.join(left)}"
+        if left := [str(path.relative_to(self.temp)) for path in self.temp.rglob("*")]:
+            yield f"left behind in the temporary folder: {', '.join(left[:5])}"
         searches = len(self.methods)
         wanted = {keys.KIND_SEARCH: searches, keys.KIND_MEAN: searches, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}
         if (tree := self.tree()) != wanted:
