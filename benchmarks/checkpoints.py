@@ -16,8 +16,8 @@ from torch import Tensor
 
 import harness
 from benchmarks.steps import alternately, conv_space, row
-from harness.records import Cost, Progress, TrialConfig
 from harness.running.worker import _Saves
+from harness.schema.records import Cost, Progress, TrialConfig
 from harness.spaces import load_space
 from harness.training.checkpoints import CheckpointStore
 from harness.training.cost import PhaseTimer

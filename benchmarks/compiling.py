@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 
 from harness.data import load_training_data
-from harness.records import FIXED_DEPTH, Progress, TrialConfig
+from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig
 from harness.spaces import load_space
 from harness.training.train import run_trial
 

@@ -22,7 +22,8 @@ from benchmarks.made_up import report_at_once
 from harness.methods import parse_methods
 from harness.methods.base import FINISHED, METRIC, MODE, TIME
 from harness.running import runner  # first: it sets Ray's environment
-from harness.spaces import SearchSpace, load_space
+from harness.schema.settings import SearchSpace
+from harness.spaces import load_space
 
 EPOCHS = 1000
 WORKERS = 2
@@ -34,7 +35,7 @@ def what_a_user_writes(config: dict[str, Any]) -> None:
 
     from harness.data import load_training_data
     from harness.data.on_device import on_device
-    from harness.records import TrialConfig
+    from harness.schema.records import TrialConfig
     from harness.training.networks import build_network
     from harness.training.train import predict
 

@@ -15,8 +15,9 @@ from harness.methods import known_methods, load_method
 from harness.methods.autogrow import GrownSoFar
 from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
-from harness.records import Progress, TrialConfig
-from harness.spaces import Convolutional, SearchSpace, load_space
+from harness.schema.records import Progress, TrialConfig
+from harness.schema.settings import Convolutional, SearchSpace
+from harness.spaces import load_space
 from harness.training.networks import build_network
 from harness.training.train import run_trial
 

@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 from ray.air.integrations.mlflow import MLflowLoggerCallback
 
 from harness import keys
-from harness.records import Cost, CurvePoint, Environment, Measures, MethodFacts, TrialRecord, Unit, UnitPlan
+from harness.schema.records import Cost, CurvePoint, Environment, Measures, MethodFacts, TrialRecord, Unit, UnitPlan
 from harness.spaces import parse_space
 from harness.tracking.writer import Tracker
 

@@ -1,6 +1,6 @@
 """Writes docs/settings.md from the settings classes and the methods: `python docs/collect_settings.py`.
 
-The sentences stand below the fields in harness/spaces.py and harness/methods/; a test compares the page with them.
+The sentences stand below the fields in harness/schema/settings.py and harness/methods/; a test compares the page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from harness import spaces
 from harness.methods import first_sentence, known_methods, load_method
+from harness.schema import settings
 from harness.terminal.settings import explained, first_paragraph
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -28,20 +28,20 @@ harness show asha
 """
 GROUPS: dict[str, Sequence[type[BaseModel]]] = {
     "data": (
-        spaces.TableData,
-        spaces.ArraysData,
-        spaces.ImageFolderData,
-        spaces.TorchvisionData,
-        spaces.DigitsData,
-        spaces.SpiralsData,
+        settings.TableData,
+        settings.ArraysData,
+        settings.ImageFolderData,
+        settings.TorchvisionData,
+        settings.DigitsData,
+        settings.SpiralsData,
     ),
-    "network": (spaces.FullyConnected, spaces.Convolutional),
-    "depth": (spaces.DepthRange,),
-    "posterior": (spaces.PosteriorSettings,),
-    "posterior.prior": (spaces.ExponentialPrior, spaces.UniformPrior, spaces.ExplicitPrior),
-    "training": (spaces.TrainingSettings,),
-    "budget": (spaces.Budget,),
-    "margins": (spaces.Margins,),
+    "network": (settings.FullyConnected, settings.Convolutional),
+    "depth": (settings.DepthRange,),
+    "posterior": (settings.PosteriorSettings,),
+    "posterior.prior": (settings.ExponentialPrior, settings.UniformPrior, settings.ExplicitPrior),
+    "training": (settings.TrainingSettings,),
+    "budget": (settings.Budget,),
+    "margins": (settings.Margins,),
 }
 FOLLOWS = {
     "name",
@@ -60,7 +60,7 @@ def page() -> str:
 
 def _space() -> Iterator[str]:
     yield "## A space\n"
-    yield _table(spaces.SearchSpace)
+    yield _table(settings.SearchSpace)
     for key, models in GROUPS.items():
         yield f"## `{key}`\n"
         for model in models:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, brief, full_disk_told, nearest
 from harness.measures import HEADLINE
 from harness.methods import DEFAULT
-from harness.records import Looks, Unit
 from harness.running.inputs import (
     Methods,
     Seeds,
@@ -31,7 +30,9 @@ from harness.running.inputs import (
     seeds_of,
     space_of,
 )
-from harness.spaces import NAME_PATTERN, SearchSpace, known_spaces, parse_space
+from harness.schema.records import Looks, Unit
+from harness.schema.settings import NAME_PATTERN, SearchSpace
+from harness.spaces import known_spaces, parse_space
 from harness.text.files import checked_path
 from harness.text.shown import counted, html_text
 from harness.text.strict_yaml import parse_yaml

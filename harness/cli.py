@@ -19,7 +19,8 @@ from harness.errors import MachineError, UserError
 from harness.methods import DEFAULT, is_method
 from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
 from harness.running.stopping import STOPPED, ends_at_once
-from harness.spaces import SearchSpace, load_space
+from harness.schema.settings import SearchSpace
+from harness.spaces import load_space
 from harness.terminal.console import SafeConsole, safe
 from harness.text.files import checked_path
 from harness.text.shown import counted, one_line, redacted, shown_argument
@@ -502,7 +503,7 @@ def trial(
 
 def _trial_config(space: SearchSpace, method: str | None, depth: int | None, seed: int) -> Any:
     from harness.methods import load_method, one_shot_method
-    from harness.records import FIXED_DEPTH, TrialConfig
+    from harness.schema.records import FIXED_DEPTH, TrialConfig
 
     if (method is None) == (depth is None):
         raise UserError("give exactly one of --method NAME (a one-shot method) and --depth N")

@@ -2,7 +2,7 @@
 
 from typing import Final, get_args
 
-from harness.spaces import Rule
+from harness.schema.settings import Rule
 
 # --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost or depth) -------------------
 TRAIN_OBJECTIVE: Final = "train/objective"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harness.records import Cost, Measures, SearchResult
-from harness.spaces import Margins
+from harness.schema.records import Cost, Measures, SearchResult
+from harness.schema.settings import Margins
 
 Better = Literal["lower", "higher"]
 

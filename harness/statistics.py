@@ -13,7 +13,7 @@ from typing import Final, Literal
 import numpy as np
 from scipy import special  # not stats, which takes most of a second to import
 
-from harness.spaces import Frozen
+from harness.schema.identity import Frozen
 
 LEVEL: Final = 0.05  # of wrong claims, two-sided
 SIMULATED: Final = 100_000  # studies, to calibrate looks

@@ -9,7 +9,8 @@ from harness.running.rehearsal import rehearse, unimodal
 from harness.running.result import proposals
 from harness.running.runner import RunOptions, make_units
 from harness.running.unit import RunningUnit
-from harness.spaces import SearchSpace, parse_space
+from harness.schema.settings import SearchSpace
+from harness.spaces import parse_space
 
 
 def small_space(**changes: Any) -> SearchSpace:

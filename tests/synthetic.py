@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.methods import known_methods, load_method
-from harness.records import (
+from harness.schema.records import (
     PHASES,
     Attempt,
     Cost,
@@ -31,7 +31,8 @@ from harness.records import (
     Unit,
     UnitPlan,
 )
-from harness.spaces import SearchSpace, parse_space
+from harness.schema.settings import SearchSpace
+from harness.spaces import parse_space
 
 METHODS = ("ldn", "grid", "random_search", "optuna_tpe", "asha")
 ENVIRONMENT = Environment(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.cli import commands, main
-from harness.records import TrialRecord
+from harness.schema.records import TrialRecord
 from harness.training.one_trial import TrialReport
 
 LDN = ("--method", "ldn")

@@ -10,8 +10,8 @@ from harness.comparing import compare
 from harness.comparing.render import as_json
 from harness.comparing.tables import difference_table, quality_table
 from harness.measures import BALANCED_ACCURACY, COMPARED, DETAILS, HEADLINE, QUALITIES, USD, Outcome
-from harness.records import Measures
-from harness.spaces import Margins
+from harness.schema.records import Measures
+from harness.schema.settings import Margins
 from harness.studies.page import READING_TABLES
 from harness.studies.readings import READINGS
 from harness.terminal.trial_view import view

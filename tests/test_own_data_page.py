@@ -5,7 +5,8 @@ import numpy as np
 import yaml
 
 from harness.data import arrays
-from harness.spaces import ArraysData, parse_space
+from harness.schema.settings import ArraysData
+from harness.spaces import parse_space
 
 PAGE = Path(__file__).parent.parent / "docs" / "own_data.md"
 

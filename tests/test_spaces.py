@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from harness.errors import UserError
-from harness.spaces import SHIPPED, Margins, SearchSpace, known_spaces, load_space
+from harness.schema.settings import Margins, SearchSpace
+from harness.spaces import SHIPPED, known_spaces, load_space
 
 SPACE: dict[str, Any] = {
     "description": "A space of a test.",

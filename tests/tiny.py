@@ -8,7 +8,7 @@ import torch
 from harness.data import load_training_data
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.models import OneShotNet
-from harness.records import TrialConfig
+from harness.schema.records import TrialConfig
 from harness.training.networks import build_network
 
 SPIRALS = {"kind": "spirals", "n_train": 50, "n_val": 20, "n_test": 30}

@@ -21,11 +21,11 @@ from torch import Tensor
 from harness.cluster.checks import Check, verdict
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.errors import UserError
-from harness.records import FIXED_DEPTH, Progress, TrialConfig
-from harness.spaces import (
+from harness.schema.identity import Frozen
+from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig
+from harness.schema.settings import (
     Convolutional,
     DigitsData,
-    Frozen,
     FullyConnected,
     NetworkSettings,
     PosteriorSettings,

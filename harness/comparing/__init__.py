@@ -17,8 +17,8 @@ from harness.comparing.values import Comparison
 from harness.comparing.wall_clock import wall_clock
 from harness.comparing.yardsticks import classes, depth_check, depth_spread, floor, resolution
 from harness.errors import UserError, nearest
-from harness.records import Looks, Unit
-from harness.spaces import Margins
+from harness.schema.records import Looks, Unit
+from harness.schema.settings import Margins
 
 __all__ = ["Comparison", "compare"]
 

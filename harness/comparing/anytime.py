@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import records
 from harness.comparing.finished import Finished
+from harness.schema import records
 
 Array = NDArray[np.float64]
 

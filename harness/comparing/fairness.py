@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from harness.comparing.finished import Finished
 from harness.comparing.values import Difference
-from harness.records import FIXED_DEPTH, TrialRecord
+from harness.schema.records import FIXED_DEPTH, TrialRecord
 
 PerUnit = Callable[[Finished], Iterable[str]]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records import NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.schema.records import NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
 
 
 @dataclass(frozen=True)

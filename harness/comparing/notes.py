@@ -9,8 +9,8 @@ from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
 from harness.measures import judged
-from harness.records import REPLAYED_SEARCHES, Looks, Unit
-from harness.spaces import Margins
+from harness.schema.records import REPLAYED_SEARCHES, Looks, Unit
+from harness.schema.settings import Margins
 from harness.text.shown import counted
 
 FEW_ROWS = 20  # of a class

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.comparing.finished import Finished
 from harness.comparing.values import Phases
-from harness.records import PHASES
+from harness.schema.records import PHASES
 from harness.text.shown import counted
 
 LARGEST_OTHER = 0.03  # of held time, for trials of more than LONG_SECONDS

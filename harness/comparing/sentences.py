@@ -7,7 +7,7 @@ from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
 from harness.comparing.values import Contamination, Pair, Stage, Winner
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
-from harness.spaces import Margins
+from harness.schema.settings import Margins
 from harness.statistics import MOST_SEEDS, Interval, Verdict
 from harness.text.shown import counted
 

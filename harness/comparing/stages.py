@@ -7,8 +7,8 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
 from harness.measures import COMPARED, COSTS, QUALITIES, TFLOP, Measure, Outcome, judged
-from harness.records import SearchResult
-from harness.spaces import Margins
+from harness.schema.records import SearchResult
+from harness.schema.settings import Margins
 from harness.statistics import (
     Question,
     Verdict,

@@ -18,7 +18,7 @@ from harness.measures import (
     Measure,
     judged,
 )
-from harness.records import shown_phases
+from harness.schema.records import shown_phases
 
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})

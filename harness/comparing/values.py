@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from harness.records import Looks
-from harness.spaces import Frozen, Margins
+from harness.schema.identity import Frozen
+from harness.schema.records import Looks
+from harness.schema.settings import Margins
 from harness.statistics import Interval, Verdict
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.comparing.finished import Finished
 from harness.comparing.values import WallClock
-from harness.records import WALL_CLOCK_DEVICES
+from harness.schema.records import WALL_CLOCK_DEVICES
 
 
 def wall_clock(method: str, units: Sequence[Finished]) -> WallClock:

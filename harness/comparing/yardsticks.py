@@ -8,8 +8,8 @@ from harness.comparing.numbers import MINUS, plain, ratio
 from harness.comparing.stages import paired
 from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
 from harness.measures import BALANCED_ACCURACY, QUALITIES
-from harness.records import FinalEvaluation, Measures, TrialRecord
-from harness.spaces import SearchSpace
+from harness.schema.records import FinalEvaluation, Measures, TrialRecord
+from harness.schema.settings import SearchSpace
 from harness.statistics import ENOUGH_RESOLUTION, mean_interval, rank_correlation
 
 LINEAR, GUESS = "linear model", "class frequencies"

@@ -24,8 +24,8 @@ from harness.data.splits import (
     training_data,
 )
 from harness.errors import UserError
+from harness.schema.settings import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData, TableData
 from harness.seeds import numpy_generator
-from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData, TableData
 
 __all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data", "watched_test_set"]
 

@@ -11,8 +11,8 @@ from harness.data.npz import Header, names, read_array, read_headers, read_label
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes, stratified_subset
 from harness.errors import UserError, nearest
+from harness.schema.settings import ArraysData
 from harness.seeds import numpy_generator
-from harness.spaces import ArraysData
 
 _PARTS: Final = ("train", "val", "test")
 _KNOWN: Final = tuple(f"{axis}_{part}" for part in _PARTS for axis in "xy")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
-from harness.spaces import Frozen
+from harness.schema.identity import Frozen
 
 Array = NDArray[Any]
 

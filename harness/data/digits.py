@@ -3,8 +3,8 @@
 import numpy as np
 
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
+from harness.schema.settings import DigitsData
 from harness.seeds import numpy_generator
-from harness.spaces import DigitsData
 
 
 def _load(settings: DigitsData) -> tuple[Array, Array, Array, Array]:

@@ -16,7 +16,8 @@ from harness.data.image_folder import list_files
 from harness.data.npz import read_headers
 from harness.data.splits import Array
 from harness.errors import UserError, brief
-from harness.spaces import ArraysData, known_spaces
+from harness.schema.settings import ArraysData
+from harness.spaces import known_spaces
 from harness.text.files import checked_path
 
 MOST_IMAGES: Final = 6_000  # of a first space: minutes on a laptop

@@ -16,8 +16,8 @@ from harness.data.memory import check_fits
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes
 from harness.errors import UserError
+from harness.schema.settings import ImageFolderData
 from harness.seeds import numpy_generator
-from harness.spaces import ImageFolderData
 
 _SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 PARTS: Final = ("train", "val", "test")

@@ -17,7 +17,7 @@ from harness.data.splits import Array, LabelledSet, Pool, check_rows
 from harness.data.subsets import stratified_subset
 from harness.data.torchvision_import import torchvision_datasets
 from harness.errors import UserError
-from harness.spaces import TorchvisionData
+from harness.schema.settings import TorchvisionData
 
 _CLASS_NAMES: Final = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "svhn": "SVHN", "cifar10": "CIFAR10"}
 _N_CLASSES: Final = 10

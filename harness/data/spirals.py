@@ -6,8 +6,8 @@ import numpy as np
 
 from harness.data.memory import check_fits
 from harness.data.splits import Array, LabelledSet, Pool
+from harness.schema.settings import SpiralsData
 from harness.seeds import numpy_generator
-from harness.spaces import SpiralsData
 
 _BYTES_PER_POINT = 100  # while they are drawn: angle, radius, two coordinates and noise in 64 bits, and the label
 

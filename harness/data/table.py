@@ -14,8 +14,8 @@ from harness.data.memory import check_fits
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes, stratified_subset
 from harness.errors import UserError, brief, nearest
+from harness.schema.settings import TableData
 from harness.seeds import numpy_generator
-from harness.spaces import TableData
 from harness.text.shown import counted
 
 SUFFIXES: Final = (".csv", ".parquet")

@@ -25,6 +25,7 @@ from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does not need
     from harness.methods.base import OneShotMethod, SearchMethod
+    from harness.schema.records import MethodFacts
 
 DEFAULT = "ldn,grid"  # what a run compares when nothing else is asked for
 RECORDER = "grid"  # trains every depth of a space: its trials are what other searches are replayed from
@@ -59,8 +60,15 @@ def first_sentence(name: str) -> str:
     return docs[-1].split("\n\n")[0].replace("\n", " ")
 
 
+def facts_of(name: str) -> "MethodFacts | None":
+    """What one of our methods declares; None: it is none of ours."""
+    return load_method(name)[1].facts() if name in known_methods() else None
+
+
 def full_name(name: str) -> str | None:
-    """What a method declares as that, read from its source too."""
+    """What one of our methods declares as that, read from its source too."""
+    if name not in known_methods():
+        return None
     for line in (line for node in _classes_in_source(name) for line in node.body):
         if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == "full_name" and line.value:
             return str(ast.literal_eval(line.value))
@@ -201,7 +209,7 @@ def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
 
 def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
     """A fact that is annotated like an option would become one, and nobody would read it."""
-    from harness.records import MethodFacts
+    from harness.schema.records import MethodFacts
 
     if mistaken := sorted(set(method_class.model_fields) & set(MethodFacts.model_fields)):
         raise UserError(

@@ -10,7 +10,7 @@ from ray.tune.search import BasicVariantGenerator
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.methods.random_search import draw_depths
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 
 
 def halving(space: SearchSpace, grace_epochs: int | None, reduction_factor: int) -> AsyncHyperBandScheduler:

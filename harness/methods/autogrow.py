@@ -11,7 +11,7 @@ from torch import Tensor
 from harness.methods.base import OneShotMethod
 from harness.models.depth_posterior import DepthWeights
 from harness.models.one_shot import Batch, Epoch, OneShotNet
-from harness.records import Validation
+from harness.schema.records import Validation
 
 SMOOTHING = 0.5  # of the validation value: the share of the newest
 

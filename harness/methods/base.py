@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from pydantic import ConfigDict
 
 from harness.errors import UserError, last_line
-from harness.records import TIE_NATS, MethodFacts, TrialRecord, Validation
-from harness.spaces import Budget, Frozen, Rule, SearchSpace
+from harness.schema.identity import Frozen
+from harness.schema.records import TIE_NATS, MethodFacts, TrialRecord, Validation
+from harness.schema.settings import Budget, Rule, SearchSpace
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler

@@ -10,8 +10,8 @@ from torch import Tensor
 from harness.methods.base import OneShotMethod
 from harness.models.depth_posterior import SetWeights
 from harness.models.one_shot import Batch, OneShotNet
-from harness.records import Validation
-from harness.spaces import Rule
+from harness.schema.records import Validation
+from harness.schema.settings import Rule
 
 BETA_1, BETA_2, EPSILON = 0.5, 0.999, 1e-8  # of Adam, as DARTS has them
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 from ray.tune.search import BasicVariantGenerator
 
 from harness.methods.base import SearchMethod, SearchPlan
-from harness.records import Validation
-from harness.spaces import Budget, SearchSpace
+from harness.schema.records import Validation
+from harness.schema.settings import Budget, SearchSpace
 
 
 class Deepest(SearchMethod):

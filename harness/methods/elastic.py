@@ -8,7 +8,7 @@ from torch import Tensor
 from harness.methods.base import OneShotMethod
 from harness.models.depth_posterior import SetWeights
 from harness.models.one_shot import OneShotNet
-from harness.records import Validation
+from harness.schema.records import Validation
 
 
 class Elastic(OneShotMethod):

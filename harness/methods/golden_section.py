@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from ray.tune.search import Searcher
 
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
-from harness.records import TIE_NATS
-from harness.spaces import Budget, SearchSpace
+from harness.schema.records import TIE_NATS
+from harness.schema.settings import Budget, SearchSpace
 
 
 def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:

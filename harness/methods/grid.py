@@ -6,7 +6,7 @@ from ray import tune
 from ray.tune.search import BasicVariantGenerator
 
 from harness.methods.base import SearchMethod, SearchPlan
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 
 
 class Grid(SearchMethod):

@@ -9,7 +9,7 @@ from ray.tune.search.optuna import OptunaSearch
 from harness.methods.asha import halving
 from harness.methods.base import FINISHED, METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.methods.optuna_tpe import depth_distribution, tpe_sampler
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 
 
 class PruningAwareSearch(OptunaSearch):

@@ -8,7 +8,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.methods.optuna_tpe import depth_distribution, searcher_seed, startup_trials
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 
 
 class OptunaGp(SearchMethod):

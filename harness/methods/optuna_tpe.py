@@ -8,8 +8,8 @@ from pydantic import Field
 from ray.tune.search.optuna import OptunaSearch
 
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.schema.settings import Budget, SearchSpace
 from harness.seeds import stream
-from harness.spaces import Budget, SearchSpace
 
 
 def startup_trials(n_trials: int, given: int | None) -> int:

@@ -6,8 +6,8 @@ from ray.tune.search import BasicVariantGenerator
 
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.methods.random_search import draw_depths
-from harness.records import Validation
-from harness.spaces import Budget, SearchSpace
+from harness.schema.records import Validation
+from harness.schema.settings import Budget, SearchSpace
 
 
 class RandomDepth(SearchMethod):

@@ -6,8 +6,8 @@ from ray import tune
 from ray.tune.search import BasicVariantGenerator
 
 from harness.methods.base import SearchMethod, SearchPlan
+from harness.schema.settings import Budget, SearchSpace
 from harness.seeds import numpy_generator
-from harness.spaces import Budget, SearchSpace
 
 
 def draw_depths(space: SearchSpace, n: int, seed: int) -> list[int]:

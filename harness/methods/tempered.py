@@ -9,7 +9,7 @@ from torch import Tensor
 from harness.methods.base import OneShotMethod
 from harness.models.depth_posterior import WeightsByLikelihood
 from harness.models.one_shot import Epoch, OneShotNet
-from harness.records import Validation
+from harness.schema.records import Validation
 
 
 class Tempered(OneShotMethod):

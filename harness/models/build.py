@@ -4,7 +4,7 @@ import math
 
 from harness.errors import UserError
 from harness.models.resnet import Backbone, convolutional, fully_connected
-from harness.spaces import Convolutional, FullyConnected, NetworkSettings
+from harness.schema.settings import Convolutional, FullyConnected, NetworkSettings
 
 
 def build_backbone(

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from harness.records import TIE_NATS
-from harness.spaces import ExplicitPrior, ExponentialPrior, PriorSettings, Rule
+from harness.schema.records import TIE_NATS
+from harness.schema.settings import ExplicitPrior, ExponentialPrior, PriorSettings, Rule
 
 RULES: tuple[Rule, ...] = ("argmax", "threshold", "expected")
 

@@ -12,8 +12,8 @@ from harness.errors import UserError
 from harness.models.depth_posterior import DepthWeights
 from harness.models.passes import Passes, count
 from harness.models.resnet import Backbone
-from harness.records import Validation
-from harness.spaces import Rule
+from harness.schema.records import Validation
+from harness.schema.settings import Rule
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
 

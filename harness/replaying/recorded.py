@@ -7,10 +7,11 @@ from harness.comparing.fairness import LOAD, differences_between
 from harness.comparing.finished import Finished
 from harness.errors import UserError
 from harness.methods import RECORDER
-from harness.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
 from harness.running.replay import Recording, Recordings, recordings_in
 from harness.running.store import UnitFolder, read_units
-from harness.spaces import Frozen, SearchSpace
+from harness.schema.identity import Frozen
+from harness.schema.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
+from harness.schema.settings import SearchSpace
 
 
 class NoRecordings(UserError):

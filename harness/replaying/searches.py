@@ -16,10 +16,10 @@ from ray.tune.experiment import Experiment
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.records import UnitPlan
 from harness.replaying.recorded import Recorded
 from harness.running.replay import Recordings, ReplayedUnit, replayed, unused_experiment
-from harness.spaces import Frozen
+from harness.schema.identity import Frozen
+from harness.schema.records import UnitPlan
 from harness.statistics import Interval, mean_interval
 
 

@@ -6,8 +6,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from harness.comparing.numbers import inverse, mean_and_spread, plain, ratio_with_ends
 from harness.comparing.values import Comparison
 from harness.measures import DEVICE_SECONDS
-from harness.records import PHASES
 from harness.reporting.drawing import INK, MARKERS, Drawing, draw, legend_below, plain_axis
+from harness.schema.records import PHASES
 
 # Apart from the methods' colours, ordered from the useful to the wasted; light and dark alternate.
 PHASE_COLOURS = {

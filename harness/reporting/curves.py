@@ -12,9 +12,9 @@ from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
 from harness.comparing.tables import over_orders
 from harness.comparing.values import Comparison
-from harness.records import DepthMeasures, ReliabilityBin
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.reporting.posterior import DepthBelief, paint_posterior
+from harness.schema.records import DepthMeasures, ReliabilityBin
 
 GRID_POINTS = 160
 FEWEST_SAMPLES = 30  # of a calibration bin; fewer say little about it

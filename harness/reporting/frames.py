@@ -7,7 +7,7 @@ import pandas as pd
 from harness.comparing.tables import outcome_of
 from harness.comparing.values import Comparison, Pair
 from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome, judged
-from harness.records import Measures, SearchResult, TrialRecord, Unit
+from harness.schema.records import Measures, SearchResult, TrialRecord, Unit
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
 VERDICT_COLUMNS = ("method", "baseline", "measure", "outcome", "difference", "low", "high", "margin")

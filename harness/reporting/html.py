@@ -8,10 +8,10 @@ from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, strad
 from harness.comparing.tables import detail_tables, family, summary_tables
 from harness.comparing.values import Comparison, Pair
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
-from harness.records import Unit
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import reproduce
+from harness.schema.records import Unit
 from harness.statistics import Interval
 from harness.text.shown import counted, html_text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.comparing.values import Comparison
-from harness.records import Unit
+from harness.schema.records import Unit
 from harness.text.shown import counted, html_text
 
 

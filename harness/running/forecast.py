@@ -22,11 +22,11 @@ from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.data.on_device import EVAL_BATCH, mini_batches
 from harness.errors import UserError
 from harness.methods import register
-from harness.records import Progress, TrialConfig, UnitPlan
 from harness.running.messages import unpacked_method
 from harness.running.ray_session import ray_session
 from harness.running.runner import own_one_shots
 from harness.running.unit import RunningUnit
+from harness.schema.records import Progress, TrialConfig, UnitPlan
 from harness.seeds import torch_generator
 from harness.training import devices
 from harness.training.cost import trial_bytes

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, brief_repr, nearest
 from harness.methods import parse_methods
-from harness.spaces import SearchSpace, load_space, with_overrides
+from harness.schema.settings import SearchSpace
+from harness.spaces import load_space, with_overrides
 from harness.text.files import checked_path
 from harness.text.shown import counted, redacted
 

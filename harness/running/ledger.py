@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.records import (
+from harness.running.messages import AnyTask, Facts, Report, RetrainTask, Task, seen_by_search
+from harness.schema.identity import Frozen
+from harness.schema.records import (
     PHASES,
     Attempt,
     Cost,
@@ -22,8 +24,6 @@ from harness.records import (
     TrialConfig,
     TrialRecord,
 )
-from harness.running.messages import AnyTask, Facts, Report, RetrainTask, Task, seen_by_search
-from harness.spaces import Frozen
 
 Status = Literal["finished", "stopped", "failed"]
 

@@ -14,8 +14,8 @@ from ray import cloudpickle
 from harness.errors import UserError
 from harness.methods import blaming
 from harness.methods.base import FINISHED, METRIC, TIME, SearchMethod
-from harness.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
-from harness.spaces import Frozen
+from harness.schema.identity import Frozen
+from harness.schema.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
 
 _TASK = "task"  # in the configuration of a Tune trial
 _PAYLOAD = "payload"  # in its reports

@@ -6,7 +6,11 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.records import (
+from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report, RetrainTask
+from harness.running.replay import Course, simulate, unused_experiment
+from harness.running.side_by_side import SideBySide
+from harness.running.unit import RunningUnit
+from harness.schema.records import (
     Cost,
     CurvePoint,
     Environment,
@@ -16,10 +20,6 @@ from harness.records import (
     Progress,
     StopReason,
 )
-from harness.running.messages import AnyTask, Facts, FinalTask, RefitTask, Report, RetrainTask
-from harness.running.replay import Course, simulate, unused_experiment
-from harness.running.side_by_side import SideBySide
-from harness.running.unit import RunningUnit
 
 Value = Callable[[int, int], float]
 """The validation log-likelihood of a depth after some epochs."""

@@ -20,7 +20,14 @@ from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.records import (
+from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
+from harness.running.messages import AnyTask, Facts, Report, TrainTask
+from harness.running.search import STOP, plan_of
+from harness.running.side_by_side import SideBySide
+from harness.running.store import UnitFolder
+from harness.running.unit import RunningUnit
+from harness.schema.identity import Frozen
+from harness.schema.records import (
     FIXED_DEPTH,
     NOT_CARRIED_OVER,
     REPLAYED_SEARCHES,
@@ -34,13 +41,7 @@ from harness.records import (
     incumbents,
     rungs_of,
 )
-from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
-from harness.running.messages import AnyTask, Facts, Report, TrainTask
-from harness.running.search import STOP, plan_of
-from harness.running.side_by_side import SideBySide
-from harness.running.store import UnitFolder
-from harness.running.unit import RunningUnit
-from harness.spaces import Frozen, SearchSpace
+from harness.schema.settings import SearchSpace
 
 # --- the clock ------------------------------------------------------------------------------------------------------
 

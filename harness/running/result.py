@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.records import Refit, SearchResult, TrialRecord, UnitPlan
 from harness.running.ledger import Chosen, TrialLog
 from harness.running.messages import TrainTask
+from harness.schema.records import Refit, SearchResult, TrialRecord, UnitPlan
 from harness.training import cost as cost_of
 
 

@@ -17,7 +17,6 @@ from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
-from harness.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.running.messages import model_key, packed_method
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
@@ -27,7 +26,8 @@ from harness.running.stopping import ends_in_order
 from harness.running.store import UnitFolder, declare_looks, only_writer, write_atomically
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
-from harness.spaces import SearchSpace
+from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
+from harness.schema.settings import SearchSpace
 from harness.text.files import check_writable
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler

@@ -31,7 +31,7 @@ from ray.tune.search.search_generator import SearchGenerator
 from harness.errors import UserError, brief
 from harness.methods import blaming
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
-from harness.spaces import SearchSpace
+from harness.schema.settings import SearchSpace
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 PLAN_LIMIT_SECONDS = 5.0  # after which a plan that has not come is given up

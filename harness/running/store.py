@@ -29,9 +29,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.methods import facts_of, full_name
 from harness.running.ledger import Begun, Event, parse_event
-from harness.running.upgrade import upgraded_plan
+from harness.schema.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.schema.upgrade import upgraded_plan
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -99,7 +100,7 @@ class UnitFolder:
 
     def read_plan(self) -> UnitPlan | None:
         path = self.path / "plan.json"
-        return _parsed(path, self._text("plan.json"), UnitPlan, upgraded_plan) if path.exists() else None
+        return _parsed(path, self._text("plan.json"), UnitPlan, _up_to_date) if path.exists() else None
 
     def check(self, plan: UnitPlan) -> None:
         """Refuses a folder that was made from other settings. Writes nothing."""
@@ -357,6 +358,10 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
+
+
+def _up_to_date(plan: dict[str, Any]) -> dict[str, Any]:
+    return upgraded_plan(plan, full_name, facts_of)
 
 
 def _parsed(

@@ -15,7 +15,6 @@ from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError, brief, disk_is_full, last_line
 from harness.methods.base import SearchMethod, SearchPlan
-from harness.records import SearchResult, TrialRecord, Unit, UnitPlan
 from harness.running.ledger import (
     Answered,
     Begun,
@@ -44,6 +43,7 @@ from harness.running.messages import (
 from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
+from harness.schema.records import SearchResult, TrialRecord, Unit, UnitPlan
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 

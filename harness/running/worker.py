@@ -18,7 +18,6 @@ from ray import tune
 
 from harness.errors import UserError
 from harness.methods import register
-from harness.records import Cost, Progress, TrialConfig
 from harness.running.messages import (
     Facts,
     FinalTask,
@@ -31,6 +30,7 @@ from harness.running.messages import (
     received_task,
     unpacked_method,
 )
+from harness.schema.records import Cost, Progress, TrialConfig
 from harness.training.checkpoints import CheckpointStore
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from pydantic import Field, ValidationError, model_validator
 from harness.errors import UserError, nearest
 from harness.measures import QUALITIES, Quality
 from harness.methods import parse_methods
-from harness.spaces import SHIPPED, Frozen, Name, Positive, SearchSpace, explain, load_space, parse_space, read_yaml
+from harness.schema.identity import Frozen
+from harness.schema.settings import Name, Positive, SearchSpace
+from harness.spaces import SHIPPED, explain, load_space, parse_space, read_yaml
 from harness.studies.readings import READINGS
 from harness.text.files import checked_path
 

@@ -11,9 +11,9 @@ from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, OneShotNet
 from harness.models.resnet import Backbone
-from harness.records import Unit
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
+from harness.schema.records import Unit
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import best_network
 

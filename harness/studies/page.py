@@ -7,11 +7,11 @@ from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table
 from harness.comparing.tables import TableView
 from harness.measures import QUALITIES, judged
-from harness.records import Unit
 from harness.reporting.drawing import Drawing
 from harness.reporting.page import BADGES, banner, figures, page, section, tables
 from harness.reporting.reproduce import made_with
-from harness.spaces import Margins
+from harness.schema.records import Unit
+from harness.schema.settings import Margins
 from harness.statistics import mean_interval
 from harness.studies.claims import Answer, Judgement, as_tables, by_itself
 from harness.studies.readings import NETWORKS

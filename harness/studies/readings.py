@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP, Measure, Outcome
-from harness.records import Measures, Posterior, SearchResult, Unit
+from harness.schema.records import Measures, Posterior, SearchResult, Unit
 
 Units = Mapping[str, Unit]  # of one cell and seed, by method in the study's order; complete ones only
 T = TypeVar("T")

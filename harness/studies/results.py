@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harness.colours import colour_of
 from harness.methods import parse_methods
-from harness.records import MethodFacts, Unit
 from harness.running.store import read_units
+from harness.schema.records import MethodFacts, Unit
 from harness.studies.definition import Cell, Study
 from harness.studies.readings import Units, read
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness import records
+from harness.schema import records
 from harness.terminal.console import SafeConsole
 
 

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.measures import QUALITIES
-from harness.records import Cost, Measures, Posterior, shown_phases
+from harness.schema.records import Cost, Measures, Posterior, shown_phases
 from harness.statistics import ENOUGH_RESOLUTION
 from harness.text.shown import counted
 from harness.training.one_trial import TrialReport

@@ -6,7 +6,7 @@ import queue
 import threading
 from pathlib import Path
 
-from harness.records import Unit
+from harness.schema.records import Unit
 from harness.tracking.address import Experiment, check_uri
 
 

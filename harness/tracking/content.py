@@ -19,7 +19,7 @@ from harness.colours import colour_of
 from harness.comparing.anytime import rungs_of, trajectory
 from harness.comparing.finished import Finished
 from harness.measures import DETAILS, HEADLINE, Outcome
-from harness.records import CurvePoint, SearchResult, TrialRecord, Unit
+from harness.schema.records import CurvePoint, SearchResult, TrialRecord, Unit
 from harness.text.shown import counted
 from harness.tracking.texts import mean_note, search_note, trial_note
 

@@ -13,8 +13,8 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 
 from harness.models import resnet
-from harness.records import Unit, UnitPlan
 from harness.running.store import UnitFolder
+from harness.schema.records import Unit, UnitPlan
 from harness.text.scratch import scratch_folder
 from harness.training.model_file import load_model
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from harness import keys
 from harness.measures import DETAILS, HEADLINE, Measure
-from harness.records import TrialRecord, Unit
-from harness.spaces import SearchSpace
+from harness.schema.records import TrialRecord, Unit
+from harness.schema.settings import SearchSpace
 from harness.text.shown import code_block, counted, markdown_text
 
 LONGEST_ERROR = 4000  # characters; MLflow cuts tags at 8,000

@@ -13,8 +13,8 @@ from mlflow.exceptions import MlflowException
 
 from harness import keys
 from harness.comparing.values import Winner
-from harness.records import Unit
-from harness.spaces import SearchSpace
+from harness.schema.records import Unit
+from harness.schema.settings import SearchSpace
 from harness.text.scratch import scratch_folder
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models

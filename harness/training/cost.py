@@ -16,8 +16,8 @@ from harness.data.on_device import EVAL_BATCH
 from harness.data.splits import TrainingData
 from harness.models.build import build_backbone, parameter_count
 from harness.models.passes import Passes
-from harness.records import PHASES, Cost, TrialConfig
-from harness.spaces import NetworkSettings
+from harness.schema.records import PHASES, Cost, TrialConfig
+from harness.schema.settings import NetworkSettings
 from harness.training.devices import wait_for
 
 

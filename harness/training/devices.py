@@ -9,7 +9,7 @@ import torch
 
 from harness.data.memory import available_bytes
 from harness.errors import UserError
-from harness.spaces import Precision, TrainingSettings
+from harness.schema.settings import Precision, TrainingSettings
 
 AUTOCAST: dict[Precision, torch.dtype | None] = {
     "float32": None,

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 import harness
-from harness.records import Environment
-from harness.spaces import TrainingSettings
+from harness.schema.records import Environment
+from harness.schema.settings import TrainingSettings
 
 
 def environment(device: torch.device, settings: TrainingSettings) -> Environment:

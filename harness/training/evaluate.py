@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from harness.models.one_shot import log_probs_of
-from harness.records import ClassMeasures, Measures, ReliabilityBin
+from harness.schema.records import ClassMeasures, Measures, ReliabilityBin
 
 ECE_BINS = 15
 CLASS_BINS = 10

@@ -20,7 +20,7 @@ from harness.data.splits import Array, TrainingData
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
-from harness.records import DepthMeasures, FinalEvaluation, TrialConfig
+from harness.schema.records import DepthMeasures, FinalEvaluation, TrialConfig
 from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability
 from harness.training.floor import floor_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.data.splits import Array, LabelledSet, TrainingData
-from harness.records import Floor
+from harness.schema.records import Floor
 from harness.training.evaluate import log_likelihood, measure
 
 INVERSE_PENALTIES: Final = (0.01, 0.1, 1.0)  # scikit-learn's C; the strongest penalty first

@@ -10,8 +10,8 @@ from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet
 from harness.models.build import build_backbone
 from harness.models.depth_posterior import DepthPosterior
-from harness.records import TrialConfig
-from harness.spaces import NetworkSettings
+from harness.schema.records import TrialConfig
+from harness.schema.settings import NetworkSettings
 
 
 class HandedOver(nn.Module):

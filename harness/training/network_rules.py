@@ -19,8 +19,8 @@ from harness.methods import blaming, one_shot_method
 from harness.methods.base import OneShotMethod
 from harness.models import ChosenNet, OneShotNet
 from harness.models.depth_posterior import RULES
-from harness.records import Progress, TrialConfig
-from harness.spaces import (
+from harness.schema.records import Progress, TrialConfig
+from harness.schema.settings import (
     Convolutional,
     ExplicitPrior,
     FullyConnected,

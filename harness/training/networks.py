@@ -9,9 +9,9 @@ from harness.methods import blaming, one_shot_method
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
 from harness.models.build import build_backbone, parameter_count
 from harness.models.depth_posterior import DepthWeights, log_prior
-from harness.records import TrialConfig
+from harness.schema.records import TrialConfig
+from harness.schema.settings import NetworkSettings
 from harness.seeds import torch_generator, torch_seeded
-from harness.spaces import NetworkSettings
 from harness.training.cost import trial_bytes
 
 

@@ -11,8 +11,8 @@ from harness.data import load_pool, load_training_data
 from harness.data.on_device import on_device
 from harness.errors import UserError
 from harness.models import OneShotNet
-from harness.records import CurvePoint, FinalEvaluation, Measures, Progress, TrialConfig, TrialRecord
-from harness.spaces import Frozen
+from harness.schema.identity import Frozen
+from harness.schema.records import CurvePoint, FinalEvaluation, Measures, Progress, TrialConfig, TrialRecord
 from harness.text.files import checked_path
 from harness.training.environment import environment
 from harness.training.evaluate import measure

@@ -21,7 +21,7 @@ from harness.models import DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, DepthWeights, best_depth, choose_depth
 from harness.models.one_shot import Batch, Epoch, log_probs_of
 from harness.models.passes import Passes
-from harness.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
+from harness.schema.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
 from harness.seeds import torch_generator
 from harness.training import cost as cost_of
 from harness.training import flat

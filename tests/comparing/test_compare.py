@@ -13,7 +13,7 @@ from harness.comparing.tables import family, summary_tables
 from harness.comparing.values import Pair, Stage
 from harness.errors import UserError
 from harness.measures import ACCURACY, DEVICE_SECONDS, EPOCHS, QUALITIES, USD, WITH_WORKER_START, Outcome
-from harness.records import Cost, TrialRecord, Unit
+from harness.schema.records import Cost, TrialRecord, Unit
 from harness.statistics import Interval, Question, Verdict, judge
 from harness.statistics import Outcome as Word
 from tests.synthetic import ENVIRONMENT, make_space, make_units

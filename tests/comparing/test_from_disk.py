@@ -7,8 +7,8 @@ import pytest
 
 from harness.comparing import compare
 from harness.errors import UserError
-from harness.records import Unit
 from harness.running.store import UnitFolder, read_units
+from harness.schema.records import Unit
 from tests.synthetic import make_units
 
 

@@ -18,10 +18,10 @@ from harness.comparing.values import Reached
 from harness.comparing.wall_clock import list_schedule, wall_clock
 from harness.comparing.yardsticks import depth_check
 from harness.methods import parse_methods
-from harness.records import Cost, TrialRecord
 from harness.running.rehearsal import rehearse
 from harness.running.runner import RunOptions
 from harness.running.runner import make_units as make_running
+from harness.schema.records import Cost, TrialRecord
 from tests.methods.test_one_shot import EXITS
 from tests.rehearsed import small_space
 from tests.synthetic import ENVIRONMENT, RUNGS, make_units

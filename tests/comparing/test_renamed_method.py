@@ -10,7 +10,7 @@ from harness.comparing.anytime import ORDERS, rungs_of, trajectory
 from harness.comparing.finished import finished_by_method
 from harness.comparing.tables import cost_table, equal_quality_table
 from harness.methods import grid, load_method
-from harness.records import MethodFacts, Unit
+from harness.schema.records import MethodFacts, Unit
 from tests.synthetic import make_units
 
 

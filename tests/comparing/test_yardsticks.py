@@ -9,9 +9,10 @@ import pytest
 from harness.comparing import Comparison, compare
 from harness.comparing.render import as_json, as_markdown, summary
 from harness.data import load_pool, load_training_data
-from harness.records import FIXED_DEPTH, ClassMeasures, TrialConfig, TrialRecord, Unit
 from harness.reporting.html import build_report
-from harness.spaces import SearchSpace, load_space
+from harness.schema.records import FIXED_DEPTH, ClassMeasures, TrialConfig, TrialRecord, Unit
+from harness.schema.settings import SearchSpace
+from harness.spaces import load_space
 from harness.training.one_trial import run_one
 from tests.synthetic import make_space, make_units
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.data import arrays, memory, npz
 from harness.errors import UserError
-from harness.spaces import ArraysData
+from harness.schema.settings import ArraysData
 
 from .tiny_files import pixels
 

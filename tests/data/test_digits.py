@@ -1,7 +1,7 @@
 import numpy as np
 
 from harness.data import load_pool, load_test, load_training_data
-from harness.spaces import DigitsData
+from harness.schema.settings import DigitsData
 
 
 def test_test_rows_are_a_stratified_fifth_apart_from_the_pool() -> None:

@@ -12,7 +12,8 @@ from PIL import Image
 from harness.cli import main
 from harness.data import load_pool, load_training_data
 from harness.data.first_space import first_space, name_for
-from harness.spaces import SearchSpace, load_space, parse_space
+from harness.schema.settings import SearchSpace
+from harness.spaces import load_space, parse_space
 from harness.text.strict_yaml import parse_yaml
 
 from .test_table import LABELS, NUMBERS, WORDS, N, lines

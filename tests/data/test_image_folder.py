@@ -9,7 +9,7 @@ from PIL import Image
 
 from harness.data import image_folder, memory
 from harness.errors import UserError
-from harness.spaces import ImageFolderData
+from harness.schema.settings import ImageFolderData
 from harness.training.one_trial import run_one
 from tests.tiny import CONV, config
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.data import images
 from harness.errors import UserError
-from harness.spaces import TorchvisionData
+from harness.schema.settings import TorchvisionData
 
 from .tiny_files import N_TEST, N_TRAIN, idx_bytes, labels, md5, pixels, write_idx
 

@@ -5,7 +5,7 @@ import pytest
 
 from harness.data import load_test, load_training_data
 from harness.data.spirals import draw
-from harness.spaces import SpiralsData
+from harness.schema.settings import SpiralsData
 
 
 def test_points_lie_on_their_arm() -> None:

@@ -10,8 +10,8 @@ from PIL import Image
 from harness.data import load_pool, load_training_data
 from harness.data.splits import Pool, TrainingData, check_rows, statistics_of, stratified_rows, training_data
 from harness.errors import UserError
+from harness.schema.settings import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
 from harness.seeds import numpy_generator
-from harness.spaces import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData
 
 
 def _pool(n: int = 12, n_classes: int = 3) -> Pool:

@@ -14,7 +14,7 @@ from harness.data import load_pool, load_test, load_training_data, memory, table
 from harness.data.columns import Column, features_of, fitted
 from harness.errors import UserError
 from harness.models import OneShotNet
-from harness.spaces import TableData
+from harness.schema.settings import TableData
 from harness.training.final import evaluate_on_test
 from harness.training.model_file import save_model
 from harness.training.networks import chosen_network

@@ -10,7 +10,7 @@ from torch import nn
 from harness.data.on_device import on_device
 from harness.models import FixedDepthNet, OneShotNet
 from harness.models.one_shot import log_probs_of
-from harness.records import FIXED_DEPTH, TrialConfig
+from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.training.evaluate import exact_posterior
 from harness.training.final import posterior_gap
 from harness.training.networks import build_network

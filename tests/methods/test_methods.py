@@ -15,7 +15,7 @@ from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
 from harness.methods.golden_section import GoldenSectionSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
 from harness.methods.random_search import draw_depths
-from harness.spaces import SearchSpace
+from harness.schema.settings import SearchSpace
 from harness.training.environment import environment
 from tests.rehearsed import depths, run, small_space
 

@@ -13,7 +13,7 @@ from harness.data.on_device import on_device
 from harness.methods.darts_depth import Mixture
 from harness.models import DepthMixture, FixedDepthNet, OneShotNet
 from harness.models.one_shot import Epoch
-from harness.records import FIXED_DEPTH, TrialConfig
+from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.training.final import evaluate_on_test, posterior_gap
 from harness.training.networks import build_network, chosen_network
 from harness.training.train import run_trial

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.models.depth_posterior import DepthPosterior, choose_depth, log_prior
-from harness.spaces import ExplicitPrior, ExponentialPrior, UniformPrior
+from harness.schema.settings import ExplicitPrior, ExponentialPrior, UniformPrior
 
 logit_lists = st.lists(st.floats(-8, 8), min_size=2, max_size=12)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from harness.errors import UserError
 from harness.models.build import build_backbone, parameter_count
 from harness.models.resnet import PooledConv, StackedBatchNorm
-from harness.spaces import Convolutional, FullyConnected
+from harness.schema.settings import Convolutional, FullyConnected
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 

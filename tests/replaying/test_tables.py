@@ -13,10 +13,10 @@ import harness
 from harness.cli import main
 from harness.errors import UserError
 from harness.methods import parse_methods
-from harness.records import Progress
 from harness.replaying.recorded import Recorded
 from harness.replaying.searches import replay_searches
 from harness.replaying.tables import read_table, shipped_tables, write_table
+from harness.schema.records import Progress
 from harness.spaces import load_space
 from harness.text.shown import markdown_text
 from tests.rehearsed import run

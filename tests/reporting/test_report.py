@@ -11,13 +11,13 @@ from html.parser import HTMLParser
 import pytest
 
 from harness.comparing import compare
-from harness.records import Unit
 from harness.reporting import build_report
 from harness.reporting.costs import cost_bars
 from harness.reporting.curves import pooled_bins
 from harness.reporting.html import _big_number, _verdict, question
 from harness.reporting.quality import pareto_front
 from harness.reporting.reproduce import commands_of, method_argument
+from harness.schema.records import Unit
 from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_units
 

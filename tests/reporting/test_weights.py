@@ -2,8 +2,8 @@
 
 from harness.comparing import compare
 from harness.comparing.finished import Finished
-from harness.records import Unit
 from harness.reporting.curves import weights_over_depths
+from harness.schema.records import Unit
 from tests.synthetic import facts_of, make_units
 
 DEPTH = 4  # that validation would choose, below

@@ -17,9 +17,9 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.methods import known_methods, load_method
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
-from harness.records import TrialRecord
 from harness.running.conformance import RuleCheck, check_method
-from harness.spaces import Budget, SearchSpace
+from harness.schema.records import TrialRecord
+from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import small_space
 
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from harness.records import Cost
 from harness.running.ledger import Reported
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
 from harness.running.worker import AT_RISK
+from harness.schema.records import Cost
 from tests import forked, warm
 from tests.running.results import SMALL, kill_nine, ledger, processes_of, read, searches, wait_for
 

@@ -12,11 +12,11 @@ from harness.comparing import compare
 from harness.comparing.render import verdict
 from harness.errors import UserError
 from harness.measures import judged
-from harness.records import Looks
 from harness.running.inputs import looks_of
 from harness.running.runner import RunOutcome
 from harness.running.store import declare_looks, note_looks, read_looks
-from harness.spaces import Margins
+from harness.schema.records import Looks
+from harness.schema.settings import Margins
 from harness.statistics import level_of_look
 from tests import forked
 from tests.comparing.test_from_disk import write

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.methods.base import FINISHED, METRIC, TIME
-from harness.records import FIXED_DEPTH, Cost, FinalEvaluation, Measures, TrialConfig
 from harness.running.messages import (
     AnyTask,
     Facts,
@@ -20,6 +19,7 @@ from harness.running.messages import (
     to_worker,
 )
 from harness.running.rehearsal import MADE_UP, made_up_progress
+from harness.schema.records import FIXED_DEPTH, Cost, FinalEvaluation, Measures, TrialConfig
 from tests.rehearsed import small_space
 
 CONFIG = TrialConfig.of(small_space(), FIXED_DEPTH, 3, 7)

@@ -13,7 +13,6 @@ from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
-from harness.records import REPLAYED_SEARCHES, Cost, UnitPlan
 from harness.running import replay
 from harness.running.ledger import Chosen, Reported, Suggested
 from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
@@ -31,7 +30,8 @@ from harness.running.runner import RunOptions, make_units
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
-from harness.spaces import Budget, SearchSpace
+from harness.schema.records import REPLAYED_SEARCHES, Cost, UnitPlan
+from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import events, make_unit, run, small_space
 
 SAID: list[tuple[Any, ...]] = []  # what the method was asked and told, in order

@@ -28,7 +28,7 @@ from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.running.rehearsal import rehearse
 from harness.running.search import Search, _Once, plan_of
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import make_unit, run
 from tests.synthetic import make_space
 

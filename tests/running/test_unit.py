@@ -18,7 +18,7 @@ from harness.running.ledger import Answered
 from harness.running.messages import FinalTask, RefitTask, received_task
 from harness.running.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.unit import RunningUnit
-from harness.spaces import Budget, SearchSpace
+from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import depths, events, make_unit, run, small_space
 
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.records import Progress, TrialConfig
 from harness.running import worker
 from harness.running.messages import (
     Facts,
@@ -25,6 +24,7 @@ from harness.running.messages import (
     to_worker,
 )
 from harness.running.rehearsal import rehearse
+from harness.schema.records import Progress, TrialConfig
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import cost_in_checkpoint
 from tests.rehearsed import make_unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.records import Unit
+from harness.schema.records import Unit
 from harness.studies.readings import READINGS, deepest_unit, fixed_depths, learnt_unit, read
 from tests.synthetic import make_units
 

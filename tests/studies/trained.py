@@ -10,11 +10,11 @@ from harness.data.splits import TrainingData
 from harness.methods import parse_methods
 from harness.methods.base import SearchMethod
 from harness.models import FixedDepthNet
-from harness.records import Progress, SearchResult, TrialConfig, TrialRecord
 from harness.running.messages import checkpoint_key
 from harness.running.runner import RunOptions, make_units
 from harness.running.unit import RunningUnit
-from harness.spaces import SearchSpace
+from harness.schema.records import Progress, SearchResult, TrialConfig, TrialRecord
+from harness.schema.settings import SearchSpace
 from harness.studies.definition import Study
 from harness.studies.results import StudyResults, read_results
 from harness.training.checkpoints import CheckpointStore

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from harness.cli import main
 from harness.methods import known_methods, load_method
-from harness.spaces import Settings, known_spaces, load_space
+from harness.schema.settings import Settings
+from harness.spaces import known_spaces, load_space
 from harness.terminal.settings import explained
 
 collect_settings: Any = importlib.import_module("docs.collect_settings")  # not a package
@@ -49,7 +50,7 @@ def test_the_page_is_what_the_classes_say() -> None:
 
 def test_the_page_has_every_class() -> None:
     shown = {model for models in collect_settings.GROUPS.values() for model in models}
-    spaces = {model for model in settings_classes() if model.__module__ == "harness.spaces"}
+    spaces = {model for model in settings_classes() if model.__module__ == "harness.schema.settings"}
     assert {model.__name__ for model in spaces} == {model.__name__ for model in shown} | {"SearchSpace"}
 
 

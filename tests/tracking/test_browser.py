@@ -15,7 +15,7 @@ from harness import keys
 from harness.comparing import compare
 from harness.comparing.values import Winner
 from harness.measures import ACCURACY, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD
-from harness.records import Unit
+from harness.schema.records import Unit
 from harness.tracking.server import serving
 from harness.tracking.views import links
 from harness.tracking.writer import Tracker, sync

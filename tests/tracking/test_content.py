@@ -4,7 +4,7 @@ import pytest
 
 from harness import keys
 from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE, USD
-from harness.records import CurvePoint, Unit
+from harness.schema.records import CurvePoint, Unit
 from harness.tracking.content import (
     COST_GRID_MS,
     Point,

@@ -22,8 +22,8 @@ from harness.comparing.values import Winner
 from harness.data.columns import Column
 from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet, OneShotNet
-from harness.records import TrialConfig, Unit
-from harness.spaces import SearchSpace
+from harness.schema.records import TrialConfig, Unit
+from harness.schema.settings import SearchSpace
 from harness.tracking import models
 from harness.tracking.writer import Tracker, sync
 from harness.training.model_file import save_model

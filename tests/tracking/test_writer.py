@@ -15,7 +15,7 @@ from harness.colours import colour_of
 from harness.comparing.values import Winner
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
-from harness.records import Unit
+from harness.schema.records import Unit
 from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import facts_of, make_space, make_units
 from tests.tracking.experiments import experiment_of

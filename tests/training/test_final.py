@@ -7,7 +7,7 @@ import torch
 from harness.data import load_test
 from harness.models import FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
-from harness.records import FinalEvaluation
+from harness.schema.records import FinalEvaluation
 from harness.training.evaluate import class_reliability, measure, reliability
 from harness.training.final import evaluate_on_test
 from harness.training.networks import chosen_network

@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from harness.data.splits import LabelledSet, Pool, TrainingData, training_data
-from harness.records import Floor, Measures
+from harness.schema.records import Floor, Measures
 from harness.training import final, floor
 from harness.training.final import evaluate_on_test
 from harness.training.floor import floor_of

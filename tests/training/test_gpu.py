@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
 from harness.models.one_shot import Batch, Epoch, OneShotNet
-from harness.records import FIXED_DEPTH, Progress, TrialConfig
+from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig
 from harness.training import final
 from harness.training.cost import trial_bytes
 from harness.training.devices import start

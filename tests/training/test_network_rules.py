@@ -16,7 +16,7 @@ from harness.methods.base import OneShotMethod
 from harness.methods.exits import Exits
 from harness.models.depth_posterior import DepthPosterior, DepthWeights, SetWeights
 from harness.models.one_shot import Batch, Epoch, OneShotNet
-from harness.spaces import Rule
+from harness.schema.settings import Rule
 from harness.training.network_rules import NotKept, check_a_step, network_rules
 from harness.training.train import run_trial
 from tests.rehearsed import small_space

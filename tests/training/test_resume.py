@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UserError
-from harness.records import CurvePoint, Progress, TrialConfig
+from harness.schema.records import CurvePoint, Progress, TrialConfig
 from harness.training.train import run_trial
 from tests.tiny import config, conv_config, data_for
 
@@ -149,7 +149,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(content: bytes | str | None, tm
 _CHILD = """
 import json, sys, torch
 from pathlib import Path
-from harness.records import TrialConfig
+from harness.schema.records import TrialConfig
 from harness.training.train import run_trial
 from tests.tiny import data_for
 torch.set_num_threads(1)

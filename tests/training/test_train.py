@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from harness.data.on_device import DeviceRows, on_device
 from harness.data.splits import TrainingData
 from harness.models import OneShotNet
-from harness.records import Measures, Progress, TrialConfig
+from harness.schema.records import Measures, Progress, TrialConfig
 from harness.seeds import torch_generator
 from harness.training import flat
 from harness.training.evaluate import measure

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from harness.colours import BLUE, VERMILION
 from harness.comparing.numbers import plain
-from harness.records import FinalEvaluation, ReliabilityBin, Unit
 from harness.reporting.curves import FEWEST_SAMPLES, pooled_bins
 from harness.reporting.drawing import MUTED, Drawing, draw, legend_below
+from harness.schema.records import FinalEvaluation, ReliabilityBin, Unit
 from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, cells_by_data_set, seeds_in_words
 from harness.studies.readings import Units, deepest_unit, learnt_unit

@@ -8,11 +8,11 @@ import pytest
 
 from harness.comparing import compare
 from harness.errors import UserError
-from harness.methods import load_method
+from harness.methods import facts_of, full_name, load_method
 from harness.reporting.html import build_report
 from harness.running.runner import RunOptions, make_unit
 from harness.running.store import UnitFolder, read_units
-from harness.running.upgrade import upgraded_plan
+from harness.schema.upgrade import upgraded_plan
 from harness.spaces import load_space
 from harness.tracking.writer import sync
 from harness.training.model_file import load_model
@@ -59,12 +59,12 @@ def test_a_plan_of_version_1_gets_the_facts_that_its_method_declares() -> None:
 
 
 def test_a_plan_that_does_not_say_what_a_name_is_short_for_is_told() -> None:
-    facts = {"colour": None}
-    plan = {"version": 3, "method": "asha:grace_epochs=20", "facts": facts}
-    assert upgraded_plan(plan)["facts"] == {"colour": None, "full_name": "asynchronous successive halving"}
-    assert upgraded_plan(plan | {"method": "mine"})["facts"] == facts
+    plan = {"version": 3, "method": "asha:grace_epochs=20", "facts": {"colour": None}}
+    for method, known in {"asha:grace_epochs=20": "asynchronous successive halving", "mine": None}.items():
+        facts = upgraded_plan(plan | {"method": method}, full_name, facts_of)["facts"]
+        assert facts == {"colour": None, "full_name": known}
     told = plan | {"facts": {"full_name": None}}
-    assert upgraded_plan(told) == told
+    assert upgraded_plan(told, full_name, facts_of) == told
 
 
 def test_of_a_users_own_method_nothing_is_assumed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import UserError
-from harness.records import Cost, Measures, Progress, StopReason, TrialConfig, TrialRecord
+from harness.schema.records import Cost, Measures, Progress, StopReason, TrialConfig, TrialRecord
 from harness.training.devices import choose_device
 from harness.training.environment import environment
 from harness.training.train import run_trial

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.spaces import (
+from harness.schema.identity import Frozen
+from harness.schema.settings import (
     DataSettings,
-    Frozen,
     NetworkSettings,
     PosteriorSettings,
     Rule,
