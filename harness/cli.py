@@ -503,13 +503,14 @@ def trial(
 
 def _trial_config(space: SearchSpace, method: str | None, depth: int | None, seed: int) -> Any:
     from harness.methods import load_method, one_shot_method
+    from harness.schema.identity import hashed
     from harness.schema.records import FIXED_DEPTH, TrialConfig
 
     if (method is None) == (depth is None):
         raise UserError("give exactly one of --method NAME (a one-shot method) and --depth N")
     if method is not None:
         name, loaded = load_method(method)
-        options = loaded.model_dump(mode="json")
+        options = hashed(loaded)
         one_shot_method(name, options)  # a search has no network to train
         return TrialConfig.of(space, name, space.depth.max, seed, options)
     if depth is None or depth > space.depth.max:

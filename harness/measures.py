@@ -1,11 +1,11 @@
 """The one table of measures: what a search is measured by, how each number is called, judged and read.
 
 Terminal, JSON, report, MLflow and studies all take their columns from here. A new measure of quality is a field of
-`records.Measures`, its computation in `training/evaluate.py` and a row of QUALITIES below; it is judged when the row
-names a field of `spaces.Margins`.
+`records.Measures` that is None by default, its computation in `training/evaluate.py` and a row of QUALITIES below; it
+is judged when the row names a field of `settings.Margins`. Where results of earlier versions lack it, it is not shown.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -62,8 +62,16 @@ class Quality(Measure):
 
     field: str  # of `records.Measures`
 
-    def of(self, measures: Measures) -> float:
-        return float(getattr(measures, self.field))
+    def of(self, measures: Measures) -> float | None:
+        """None: measured by an earlier version, which did not have it."""
+        value = getattr(measures, self.field)
+        return None if value is None else float(value)
+
+    def of_all(self, measured: Iterable[Measures]) -> list[float] | None:
+        """Of each of them; None unless all have it."""
+        values = [self.of(each) for each in measured]
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else None
 
 
 def _quality(
@@ -73,7 +81,7 @@ def _quality(
         key=f"test_{field}",
         title=title,
         says=says,
-        read=lambda outcome: float(getattr(outcome.quality, field)),
+        read=lambda outcome: getattr(outcome.quality, field),
         unit=unit,
         better=better,
         margin=margin,
@@ -177,13 +185,12 @@ QUALITIES: Final = (
         "Mean squared distance of the predicted probabilities from the right class; lower is better.",
     ),
 )
-BALANCED_ACCURACY: Final = Measure(  # not judged, and not known of results of earlier versions
-    "test_balanced_accuracy",
+BALANCED_ACCURACY: Final = _quality(  # shown where it differs from accuracy
+    "balanced_accuracy",
     "balanced accuracy",
+    "higher",
     "Mean over the classes of the share of their test samples that are classified right: rare classes count as much as "
     "frequent ones.",
-    lambda outcome: outcome.quality.balanced_accuracy,
-    better="higher",
 )
 COMPARED: Final[tuple[Measure, ...]] = (
     *COSTS,
@@ -193,9 +200,10 @@ COMPARED: Final[tuple[Measure, ...]] = (
 )  # what a comparison holds of every method
 
 
-def judged(margins: Margins) -> dict[Quality, float]:
-    """The qualities that a verdict speaks of, with their margins."""
-    return {quality: margin for quality in QUALITIES if (margin := quality.margin_in(margins)) is not None}
+def judged(margins: Margins, known: Container[str] | None = None) -> dict[Quality, float]:
+    """The qualities that a verdict speaks of, with their margins; of those with a key that is `known`."""
+    found = {quality: quality.margin_in(margins) for quality in QUALITIES if known is None or quality.key in known}
+    return {quality: margin for quality, margin in found.items() if margin is not None}
 
 
 # --- what else a search leaves behind -----------------------------------------------------------------------------

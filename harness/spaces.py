@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError, brief, brief_repr, nearest
+from harness.schema.identity import NEW
 from harness.schema.settings import DEFAULT_EPOCHS, DepthRange, SearchSpace
 from harness.text.files import checked_path, read_text
 from harness.text.strict_yaml import DEEPEST, parse_yaml
@@ -53,7 +54,7 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
 def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     try:
         # Through JSON: strict about types, yet a YAML list may become a tuple.
-        space = SearchSpace.model_validate_json(json.dumps(_with_defaults(values)))
+        space = SearchSpace.model_validate_json(json.dumps(_with_defaults(values)), context=NEW)
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
     except (TypeError, ValueError) as error:  # a key that is no word

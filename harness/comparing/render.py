@@ -23,7 +23,7 @@ from harness.comparing.tables import (
     summary_tables,
 )
 from harness.comparing.values import Comparison, Pair
-from harness.measures import COMPARED, Measure, judged
+from harness.measures import COMPARED, Measure
 from harness.statistics import Interval
 from harness.text.shown import counted, markdown_text
 
@@ -78,7 +78,7 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
 
 def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> RenderableType:
     """A line of words and a line of numbers for each pair; all of a comparison's have the same widths."""
-    cost, measures = leading_cost(comparison.contamination), list(judged(comparison.margins))
+    cost, measures = leading_cost(comparison.contamination), list(comparison.judged)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
     table.add_column(title, no_wrap=True, width=min(24, max(map(len, (title, *comparison.methods)))))
 

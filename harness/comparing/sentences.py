@@ -126,7 +126,7 @@ def _at_cost(pair: Pair, cost: Measure, whose: str) -> str:
 
 def margins_phrase(margins: Margins, spread: Mapping[str, float], exhaustive: str | None) -> str:
     """`Margins: accuracy 0.01, log-likelihood 0.02 nats; grid's best and worst depth differ by 0.37 and 0.62.`"""
-    asked = judged(margins)
+    asked = judged(margins, spread or None)
     said = "Margins: " + ", ".join(
         f"{quality.title} {margin:g} {quality.unit}".strip() for quality, margin in asked.items()
     )

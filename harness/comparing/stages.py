@@ -44,11 +44,17 @@ def asked(by_method: ByMethod, reference: str | None, exhaustive: str | None) ->
 def build_stage(
     name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]], looks: tuple[int, ...]
 ) -> Stage:
-    """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them."""
+    """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them.
+
+    A quality that some units were not measured by, since they are older than it, is left out for all.
+    """
+
+    outcomes = [OUTCOMES[name](unit.result) for units in by_method.values() for unit in units]
+    unknown = {each.key for each in QUALITIES if each.of_all(outcome.quality for outcome in outcomes) is None}
 
     def read(unit: Finished) -> dict[str, float]:
         outcome = OUTCOMES[name](unit.result)
-        values = {measure.key: measure.read(outcome) for measure in COMPARED}
+        values = {measure.key: measure.read(outcome) for measure in COMPARED if measure.key not in unknown}
         return {key: value for key, value in values.items() if value is not None}
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
@@ -87,7 +93,7 @@ def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: tuple[in
         if cost.key in pair.cost_ratios:
             ratios = log_ratios(theirs[cost.key], ours[cost.key])
             questions[place, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
-        for measure, margin in judged(margins).items():
+        for measure, margin in judged(margins, pair.differences).items():
             sign = 1.0 if measure.better == "higher" else -1.0
             gains = zip(ours[measure.key], theirs[measure.key], strict=True)
             questions[place, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
@@ -130,6 +136,7 @@ def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader
         differences={
             measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key), level)
             for measure in QUALITIES
+            if measure.key in ours[0]
         },
         verdicts={},
         unequal=unequal,

@@ -16,7 +16,6 @@ from harness.measures import (
     QUALITIES,
     Better,
     Measure,
-    judged,
 )
 from harness.schema.records import shown_phases
 
@@ -101,7 +100,9 @@ def family(stage: Stage) -> str:
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
     """With two lines for what needs no network, where it was measured."""
     rows = (*stage.rows, *((floor.linear, floor.guess) if floor else ()))
-    measures = (DEPTH, ACCURACY, *([BALANCED_ACCURACY] if any(map(_is_unbalanced, stage.rows)) else []), *QUALITIES[1:])
+    balanced = [BALANCED_ACCURACY] if any(map(_is_unbalanced, stage.rows)) else []
+    others = [each for each in QUALITIES[1:] if any(each.key in row.values for row in stage.rows)]
+    measures = (DEPTH, ACCURACY, *balanced, *others)
 
     def cell(row: MethodRow, measure: Measure) -> str:
         return mean_and_spread(row.values[measure.key]) if measure.key in row.values else "–"
@@ -129,7 +130,6 @@ def _titles(measures: Sequence[Measure], better: Better) -> str:
 
 def difference_table(stage: Stage, comparison: Comparison) -> TableView:
     """One line per pair and judged measure."""
-    margins = comparison.margins
     rows = [
         (
             stage.name_of(pair),
@@ -139,9 +139,9 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
             _outcome(pair, measure),
         )
         for pair in stage.pairs
-        for measure, margin in judged(margins).items()
+        for measure, margin in comparison.judged.items()
     ]
-    lower = [measure.title for measure in judged(margins) if measure.better == "lower"]
+    lower = [measure.title for measure in comparison.judged if measure.better == "lower"]
     return TableView(
         title=f"{f'Each method − {stage.against}' if stage.against else f'{stage.pairs[0].method} − each method'}, "
         f"{stage.name}",

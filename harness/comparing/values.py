@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from harness.measures import QUALITIES, Quality, judged
 from harness.schema.identity import Frozen
 from harness.schema.records import Looks
 from harness.schema.settings import Margins
@@ -202,6 +203,16 @@ class Comparison(Frozen):
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
+
+    @property
+    def qualities(self) -> tuple[Quality, ...]:
+        """That all units were measured by: those of an earlier version know fewer."""
+        return tuple(each for each in QUALITIES if all(each.key in row.values for row in self.search.rows))
+
+    @property
+    def judged(self) -> dict[Quality, float]:
+        """Those of them that verdicts speak of, with their margins."""
+        return judged(self.margins, [quality.key for quality in self.qualities])
 
     @property
     def is_decided(self) -> bool:

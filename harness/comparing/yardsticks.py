@@ -74,7 +74,8 @@ def depth_spread(all_depths: Sequence[Finished]) -> dict[str, float]:
         by_depth.setdefault(item.depth, []).append(item.measures)
     if not by_depth:
         return {}
-    means = {quality.key: [fmean(map(quality.of, found)) for found in by_depth.values()] for quality in QUALITIES}
+    found = {quality.key: [quality.of_all(measured) for measured in by_depth.values()] for quality in QUALITIES}
+    means = {key: [fmean(values) for values in curve if values] for key, curve in found.items() if all(curve)}
     return {key: max(values) - min(values) for key, values in means.items()}
 
 
@@ -97,10 +98,8 @@ def floor(by_method: ByMethod) -> Floor | None:
 
 
 def _row(name: str, seeds: tuple[int, ...], measures: Sequence[Measures]) -> MethodRow:
-    per_seed = {quality.key: tuple(quality.of(item) for item in measures) for quality in QUALITIES}
-    balanced = tuple(item.balanced_accuracy for item in measures if item.balanced_accuracy is not None)
-    if len(balanced) == len(measures):
-        per_seed[BALANCED_ACCURACY.key] = balanced
+    found = {quality.key: quality.of_all(measures) for quality in (*QUALITIES, BALANCED_ACCURACY)}
+    per_seed = {key: tuple(values) for key, values in found.items() if values}
     values = {key: mean_interval(found) for key, found in per_seed.items()}
     return MethodRow(method=name, seeds=seeds, values=values, per_seed=per_seed)
 
@@ -110,9 +109,9 @@ def _below(units: Sequence[Finished]) -> Iterator[str]:
     finals = [unit.result.final for unit in units if unit.result.final.floor]
     parts = []
     for quality in QUALITIES:
-        own = [quality.of(final.chosen) for final in finals]
-        linear = [quality.of(final.floor.linear) for final in finals if final.floor]
-        if quality.better == "higher" and own and sum(own) < sum(linear):
+        own = quality.of_all(final.chosen for final in finals)
+        linear = quality.of_all(final.floor.linear for final in finals if final.floor)
+        if quality.better == "higher" and own and linear and sum(own) < sum(linear):
             means = [f"{sum(values) / len(values):.3f}".replace("-", MINUS) for values in (own, linear)]
             parts.append(f"{quality.title} {means[0]} against {means[1]}")
     if parts:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from harness.errors import UserError, brief, nearest
+from harness.schema.upgrade import let_old_imports_work
 from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
 from harness.text.strict_yaml import parse_yaml
@@ -151,7 +152,7 @@ def one_shot_method(name: str, options: Mapping[str, Any]) -> "OneShotMethod":
     method_class = _own.get(name) or _only_method_in(_load_known(name), name)
     if not issubclass(method_class, OneShotMethod):
         raise UserError(f"method {name!r} searches over fixed depths; it has no network that learns its depth")
-    return method_class.model_validate(dict(options))
+    return method_class.model_validate_json(json.dumps(dict(options)))  # recorded: not as a person gives them
 
 
 def register(name: str, method_class: type["SearchMethod"]) -> None:
@@ -175,6 +176,7 @@ def _load_file(path: Path) -> ModuleType:
             f"{', '.join(known_methods())}; got {path.name!r}"
         )
     module_name = f"harness_method_{path.stem}"
+    let_old_imports_work()
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from pydantic import ConfigDict
 
 from harness.errors import UserError, last_line
-from harness.schema.identity import Frozen
+from harness.schema.identity import Identified
 from harness.schema.records import TIE_NATS, MethodFacts, TrialRecord, Validation
 from harness.schema.settings import Budget, Rule, SearchSpace
 
@@ -65,11 +65,12 @@ class SearchPlan:
         return n
 
 
-class SearchMethod(Frozen, ABC):
+class SearchMethod(Identified, ABC):
     """A way to choose a depth. Subclass it once in a file of its own; the file's name is the method's name.
 
     The class's fields are its options (`asha:grace_epochs=20`), typed, with defaults, validated when given; a
-    docstring below a field is what `harness show` says about it.
+    docstring below a field is what `harness show` says about it. One that is added when there are results already is
+    marked `Later`, so that these stay what they are (schema/identity.py).
     The docstring says what it is, where it comes from, and which trials it stops early.
 
     What is true of the method is declared on the class, below. It is written into every plan, and forecasts, anytime

@@ -6,7 +6,7 @@ import pandas as pd
 
 from harness.comparing.tables import outcome_of
 from harness.comparing.values import Comparison, Pair
-from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome, judged
+from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Outcome
 from harness.schema.records import Measures, SearchResult, TrialRecord, Unit
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
@@ -82,5 +82,5 @@ def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]
             "high": pair.differences[quality.key].high,
             "margin": margin,
         }
-        for quality, margin in judged(comparison.margins).items()
+        for quality, margin in comparison.judged.items()
     ]

@@ -8,14 +8,14 @@ from matplotlib.ticker import MaxNLocator
 from harness.comparing.numbers import plain
 from harness.comparing.tables import confidence
 from harness.comparing.values import Comparison, MethodRow
-from harness.measures import ACCURACY, DEVICE_SECONDS, QUALITIES, Measure, judged
+from harness.measures import ACCURACY, DEVICE_SECONDS, Measure
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
 
 
 def quality_against_cost(comparison: Comparison) -> Drawing:
     rows = comparison.search.rows
-    measures = [measure for measure in QUALITIES if measure.better == "higher"]
+    measures = [measure for measure in comparison.qualities if measure.better == "higher"]
     fronts = {measure.key: pareto_front(rows, measure.key) for measure in measures}
 
     def paint(figure: Figure) -> None:
@@ -93,7 +93,7 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     pairs = comparison.search.pairs
     if not pairs:
         return None
-    margins = judged(comparison.margins)
+    margins = comparison.judged
     names = [comparison.search.name_of(pair) for pair in pairs]
     against = comparison.search.against
     what = f"every method over {against}" if against else f"{pairs[0].method} over every method"

@@ -24,6 +24,7 @@ from harness.schema.records import (
     TrialConfig,
     TrialRecord,
 )
+from harness.schema.upgrade import upgraded_event
 
 Status = Literal["finished", "stopped", "failed"]
 
@@ -112,7 +113,7 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="
 
 
 def parse_event(line: str) -> Event:
-    return _EVENTS.validate_json(line)
+    return _EVENTS.validate_json(upgraded_event(line))
 
 
 # --- what they say of a trial ---------------------------------------------------------------------------------------

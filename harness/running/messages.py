@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 from ray import cloudpickle
 
 from harness.errors import UserError
@@ -29,8 +29,6 @@ class TrainTask(Frozen):
     trial: str
     config: TrialConfig
     rungs: tuple[Count, ...] | None = None  # epochs after which the next report may stop it; None: any report may
-
-    model_config = ConfigDict(extra="ignore")  # a ledger that an earlier version wrote says more
 
 
 class RefitTask(Frozen):

@@ -26,6 +26,7 @@ from harness.running.stopping import ends_in_order
 from harness.running.store import UnitFolder, declare_looks, only_writer, write_atomically
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
+from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.schema.settings import SearchSpace
 from harness.text.files import check_writable
@@ -128,7 +129,7 @@ def make_unit(
     plan = UnitPlan(
         space=space,
         method=name,
-        options=method.model_dump(mode="json"),
+        options=hashed(method),
         seed=seed,
         trials=search_plan.n_trials,
         cpus_per_trial=options.cpus_per_trial,

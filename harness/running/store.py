@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from harness.errors import UserError
+from harness.errors import UserError, brief
 from harness.methods import facts_of, full_name
 from harness.running.ledger import Begun, Event, parse_event
 from harness.schema.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
@@ -369,6 +369,16 @@ def _parsed(
 ) -> Model:
     try:
         return model.model_validate_json(json.dumps(upgraded(json.loads(text))) if upgraded else text)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        faults = f"{error.error_count()} invalid fields" if isinstance(error, ValidationError) else "no JSON object"
-        raise UserError(f"{path} is damaged, or was written by another version: {faults}") from None
+        raise UserError(f"{path} is damaged, or was written by another version: {_faults(error)}") from None
+
+
+def _faults(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return "no JSON object"
+    unknown = [".".join(map(str, each["loc"])) for each in error.errors() if each["type"] == "extra_forbidden"]
+    if unknown:
+        return f"this version of the harness knows no {brief(', '.join(unknown))}; read it with the one that wrote it"
+    return f"{error.error_count()} invalid fields"

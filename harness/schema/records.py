@@ -3,7 +3,6 @@
 These records are the truth on disk; MLflow, the comparison and the report are views of them.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.schema.identity import Frozen
+from harness.schema.identity import Frozen, Identified, Later, digest
 from harness.schema.settings import (
     DataSettings,
     NetworkSettings,
@@ -36,7 +35,7 @@ NOT_CARRIED_OVER = (
 )  # from a trained trial to its replays: they depend on the run, not the network
 
 
-class TrialConfig(Frozen):
+class TrialConfig(Identified):
     """Everything that determines a trial's numbers: which network, which seed, and the space's settings."""
 
     kind: str  # FIXED_DEPTH, or the one-shot method that makes the network
@@ -46,7 +45,7 @@ class TrialConfig(Frozen):
     network: NetworkSettings
     posterior: PosteriorSettings
     training: TrainingSettings
-    options: dict[str, Any] = Field(default_factory=dict)  # of the one-shot method
+    options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
 
     @classmethod
     def of(
@@ -72,9 +71,7 @@ class TrialConfig(Frozen):
 
     @property
     def hash(self) -> str:
-        """Of the JSON; options that are not there leave no trace in it."""
-        without = None if self.options else {"options"}
-        return hashlib.sha256(self.model_dump_json(exclude=without).encode()).hexdigest()[:16]
+        return digest(self)
 
 
 class Measures(Frozen):
@@ -444,7 +441,7 @@ VERSION = 3  # of the records on disk
 NOT_DETERMINING = frozenset({"facts", "usd_per_hour", "version"})  # of a plan: a search is the same without them
 
 
-class UnitPlan(Frozen):
+class UnitPlan(Identified):
     """What a unit was asked to do, written before its first trial. Equal hash: the same search, so a run continues."""
 
     space: SearchSpace
@@ -457,7 +454,9 @@ class UnitPlan(Frozen):
     concurrency: int | None
     refit: bool
     facts: MethodFacts
-    replayed: bool = False  # its search is not trained: it is told what trials of another unit reported
+    replayed: Annotated[bool, Later(before=False)] = (
+        False  # its search is not trained: it is told what trials of another unit reported
+    )
     usd_per_hour: NonNegative | None = None  # of a device
     version: int = VERSION
 
@@ -480,11 +479,7 @@ class UnitPlan(Frozen):
     @property
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, the margins of the verdict, the price."""
-        not_determining: Any = {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)}
-        if not self.replayed:  # as if it were not there: so were the plans of earlier versions
-            not_determining["replayed"] = True
-        determining = self.model_dump_json(exclude=not_determining)
-        return hashlib.sha256(determining.encode()).hexdigest()[:16]
+        return digest(self, {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)})
 
 
 class Looks(Frozen):

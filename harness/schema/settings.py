@@ -1,17 +1,11 @@
 """The settings of a search space: every field with its range, its default and its sentence."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, model_validator
 
 from harness.errors import UserError
-from harness.schema.identity import Frozen
+from harness.schema.identity import Identified, Later
 
 Rule = Literal["argmax", "threshold", "expected"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -26,7 +20,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]  # of a folde
 # --- data sets ----------------------------------------------------------------------------------------------------
 
 
-class Settings(Frozen):
+class Settings(Identified):
     """A group of settings. The sentence below a field explains it: `harness show` and docs/settings.md print it.
 
     Where there is a `kind`, the first sentence of the class says what it means.
@@ -265,15 +259,10 @@ class TrainingSettings(Settings):
     """Of the layers in training; bfloat16 and float16 are for CUDA. Probabilities and objectives stay in float32."""
     compile: bool = False
     """Whether networks go through torch.compile, which needs a C++ compiler; its time is a phase of its own."""
-    tf32: bool = False
+    tf32: Annotated[bool, Later(before=False)] = False
     """On CUDA: whether matrix products of float32 numbers may be rounded to 19 bits; faster."""
-    deterministic: bool = False
+    deterministic: Annotated[bool, Later(before=False)] = False
     """On CUDA: the same numbers from the same seed, at the price of speed."""
-
-    @model_serializer(mode="wrap")
-    def _as_in_earlier_versions(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Settings that came later leave no trace while they are off: hashes of earlier plans stay what they were."""
-        return {key: value for key, value in dump(self).items() if key not in ("tf32", "deterministic") or value}
 
     @model_validator(mode="after")
     def _report_follows_validation(self) -> Self:

@@ -109,8 +109,8 @@ NETWORKS: dict[str, tuple[str, Callable[[Seen], Measures]]] = {
 def _qualities() -> dict[str, Reading]:
     """Every quality of every network."""
 
-    def reading(of: Callable[[Measures], float], network: Callable[[Seen], Measures]) -> Reading:
-        return lambda seen: of(network(seen))
+    def reading(of: Callable[[Measures], float | None], network: Callable[[Seen], Measures]) -> Reading:
+        return lambda seen: _known(of(network(seen)))
 
     return {
         name.format(quality.field): reading(quality.of, network)

@@ -84,7 +84,8 @@ def _measures(report: TrialReport) -> Table:
             rows += [("test, linear model", test.floor.linear), ("test, class frequencies", test.floor.guess)]
     for name, measures in rows:
         if measures:
-            table.add_row(name, *(f"{quality.of(measures):.4f}" for quality in QUALITIES))
+            values = [quality.of(measures) for quality in QUALITIES]
+            table.add_row(name, *("–" if value is None else f"{value:.4f}" for value in values))
     return table
 
 

@@ -12,6 +12,7 @@ from harness.models.build import build_backbone
 from harness.models.depth_posterior import DepthPosterior
 from harness.schema.records import TrialConfig
 from harness.schema.settings import NetworkSettings
+from harness.schema.upgrade import upgraded_model
 
 
 class HandedOver(nn.Module):
@@ -65,7 +66,8 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
 def load_model(path: Path) -> HandedOver:
     content = torch.load(path, map_location="cpu", weights_only=True)
     config = TrialConfig.model_validate_json(content["config"])
-    d_opt, averages = content["d_opt"], content.get("averages_depths", config.learns_depth)
+    content = upgraded_model(content, config)
+    d_opt, averages = content["d_opt"], content["averages_depths"]
     shapes = tuple(content["sample_shape"]), content["n_classes"]
     backbone = build_backbone(config.network, *shapes, n_blocks=d_opt, n_heads=d_opt + 1 if averages else 1)
     network = DepthMixture(backbone, DepthPosterior(torch.zeros(d_opt + 1))) if averages else FixedDepthNet(backbone)
@@ -77,6 +79,6 @@ def load_model(path: Path) -> HandedOver:
         content["mean"],
         content["std"],
         row_shape=(*size, channels),
-        class_names=tuple(content.get("class_names", map(str, range(content["n_classes"])))),
-        columns=tuple(Column.model_validate_json(column) for column in content.get("columns", ())),
+        class_names=tuple(content["class_names"]),
+        columns=tuple(Column.model_validate_json(column) for column in content["columns"]),
     ).eval()

@@ -19,6 +19,7 @@ from harness.methods import blaming, one_shot_method
 from harness.methods.base import OneShotMethod
 from harness.models import ChosenNet, OneShotNet
 from harness.models.depth_posterior import RULES
+from harness.schema.identity import hashed
 from harness.schema.records import Progress, TrialConfig
 from harness.schema.settings import (
     Convolutional,
@@ -118,7 +119,7 @@ class _Kit:
             "training": space.training.model_copy(update=training),
             "posterior": space.posterior.model_copy(update={"prior": _prior_for(space)}),
         }
-        config = TrialConfig.of(space, name, DEPTH, SEED, method.model_dump(mode="json")).model_copy(update=changes)
+        config = TrialConfig.of(space, name, DEPTH, SEED, hashed(method)).model_copy(update=changes)
         return cls(config, _made_up_rows(images=settings.kind == "conv"))
 
     def network(self) -> OneShotNet:

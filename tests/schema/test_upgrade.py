@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import main
 from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import facts_of, full_name, load_method
@@ -104,3 +105,27 @@ def test_finished_results_are_reported_and_synced_once(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     first, second = sync(units, uri), sync(units, uri)
     assert (first.written, first.warning) == (6, None) and (second.written, second.unchanged) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"version": 99}, "written by a newer version of the harness (records of version 99, this one reads up to 3)"),
+        (
+            {"shared_depths": True},
+            "this version of the harness knows no shared_depths; read it with the one that wrote",
+        ),
+        ({"options": {"unheard_of": 1}}, "it is the result of other settings than plan.json has"),
+    ],
+    ids=["newer schema", "unknown option", "hash that does not fit"],
+)
+def test_what_this_version_cannot_read_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], sentence: str
+) -> None:
+    shutil.copytree(Path(__file__).parent / "version_3" / "quickstart" / "grid", tmp_path / "quickstart" / "grid")
+    for path in tmp_path.glob("quickstart/grid/*/plan.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "quickstart", "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and sentence in said and said.count("\n") == 1
