@@ -15,13 +15,14 @@ from pathlib import Path
 
 import harness
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.replaying.recorded import recorded_in
 from harness.replaying.searches import replay_searches
 from harness.replaying.tables import read_table, shipped_tables
 from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import RetrainTask
 from harness.running.rehearsal import rehearse
-from harness.running.runner import RunOptions, make_units
+from harness.running.runner import make_units
 from harness.running.store import UnitFolder
 from harness.spaces import load_space
 

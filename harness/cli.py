@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,15 +14,20 @@ import click
 from rich.table import Table
 
 from harness import __version__, api
+from harness.api.mlflow import log_report
+from harness.api.mlflow import sync as sync_space
+from harness.api.planned import plan_run
+from harness.api.results import name_of, spaces_in
 from harness.cluster.checks import Check
 from harness.errors import MachineError, UserError
-from harness.methods import DEFAULT, is_method
-from harness.running.inputs import LARGEST_SEED, check_numbers, check_storage
+from harness.methods import is_method
+from harness.options import KEYWORDS, LARGEST_SEED, RunOptions
+from harness.running.inputs import space_of
 from harness.running.stopping import STOPPED, ends_at_once
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
 from harness.terminal.console import SafeConsole, safe
-from harness.text.files import checked_path
+from harness.terminal.flags import CheckedPath, flags
 from harness.text.shown import counted, one_line, redacted, shown_argument
 
 console = SafeConsole()
@@ -95,66 +100,10 @@ def commands() -> None:
 
 # --- options that commands share ------------------------------------------------------------------------------------
 
-Command = Callable[..., Any]
-
-
-def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, shown in the order given."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-class CheckedPath(click.Path):
-    """A path that a file or folder could have: click itself would ask the system about any text."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(checked_path(value, param.opts[-1] if param else "a path"), param, ctx)
-
-
-FOLDER = CheckedPath(path_type=Path, file_okay=False)
-settings_options = with_options(
-    click.option("--data-dir", type=FOLDER, envvar="HARNESS_DATA_DIR", help="Folder of the image data sets."),
-    click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, as training.lr=0.05."
-    ),
-)
-space_arguments = with_options(click.argument("space_name", metavar="SPACE"), settings_options)
-results_option = click.option("--out", type=FOLDER, default=api.DEFAULT_OUT, show_default=True, help="Results folder.")
-tracking_option = click.option(
-    "--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow server; a sqlite file beside the results by default."
-)
-reference_option = click.option(
-    "--reference",
-    help="A method to compare with each other one; by default all are compared with the one that trains every depth.",
-)
-price_option = click.option("--usd-per-hour", type=float, help="Price of a device-hour: adds the cost in dollars.")
-resources_options = with_options(
-    click.option("--cpus-per-trial", type=float, default=1.0, show_default=True, help="CPU cores of a trial."),
-    click.option("--gpus-per-trial", type=float, default=0.0, show_default=True, help="Fractions share a GPU."),
-)
-ray_options = with_options(
-    resources_options,
-    click.option("--workers", type=int, help="Most trials at once, over all searches; as many as fit by default."),
-    click.option("--max-failures", type=int, default=2, show_default=True, help="Retries of a crashed trial."),
-    click.option("--fresh", is_flag=True, help="Move earlier results aside instead of resuming."),
-    click.option("--address", help="Address of a running Ray cluster; starts Ray on this machine by default."),
-    click.option(
-        "--wait",
-        type=float,
-        default=600.0,
-        show_default=True,
-        help="Seconds to wait for the first machine that holds a trial, at an --address.",
-    ),
-    click.option("--storage", help="Where checkpoints go: a folder or URI that every node can reach."),
-    click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing."),
-    results_option,
-    tracking_option,
-)
+_ON_RAY = ("cpus_per_trial", "gpus_per_trial", "workers", "max_failures", "fresh", "address", "wait", "storage")
+_ALL = tuple(name for name in KEYWORDS if name != "debug")  # which stands wherever one likes
+results_options = flags("reference", "usd_per_hour", "out")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
 
 
 # --- init -----------------------------------------------------------------------------------------------------------
@@ -178,52 +127,17 @@ def init(data: str, target: str | None, name: str | None) -> None:
 
 
 @commands.command()
-@space_arguments
-@click.option(
-    "--methods",
-    default=DEFAULT,
-    show_default=True,
-    help="Names, name:option=value, or paths to your own .py files; `all` for every method.",
-)
-@click.option("--seeds", default="0", show_default=True, help="0,1,2 or 0-19; each seed is a repeat of all methods.")
-@click.option("--trials", type=int, help="Budget of each search, instead of the space's.")
-@click.option("--epochs", type=int, help="Most epochs of a trial, instead of the space's.")
-@ray_options
-@click.option(
-    "--concurrency", type=int, help="Most trials of one search at once; 1 makes adaptive methods reproducible."
-)
-@click.option("--parallel-units", type=int, help="Most searches at once.")
-@click.option(
-    "--replay",
-    is_flag=True,
-    help="Train every depth and the one-shot networks; replay all searches over depths from that, on --workers "
-    "simulated devices (1 by default).",
-)
-@click.option(
-    "--until-verdict", is_flag=True, help="Take the seeds in steps and stop when every verdict is decided; see --looks."
-)
-@click.option("--looks", help="Numbers of seeds after which to look, declared once for good; 5,10,20,40 by default.")
-@click.option("--max-cost", type=float, help="In device-seconds: no trial starts past it, running ones end.")
-@price_option
+@click.argument("space_name", metavar="SPACE")
+@flags(*_ALL)
+@dry_run_option
 @click.option("--full", is_flag=True, help="End with all tables and notes, as `harness compare` shows them.")
-@click.option("--refit", is_flag=True, help="Retrain each winner on train + validation; counted outside search cost.")
 @click.pass_obj
-def run(
-    settings: dict[str, Any],
-    /,
-    space_name: str,
-    methods: str,
-    seeds: str,
-    overrides: tuple[str, ...],
-    dry_run: bool,
-    full: bool,
-    **options: Any,
-) -> None:
+def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool, **options: Any) -> None:
     """Run searches side by side on Ray Tune. Re-run the same command to resume."""
-    planned = api.plan_run(space_name, methods, seeds, set=overrides, debug=settings["debug"], may_exit=True, **options)
+    planned = plan_run(space_name, _options(settings, options))
     if dry_run:
         return _print_forecast(planned)
-    results = planned.start(_live_table, _warn)
+    results = planned.start(_live_table, _warn).against(planned.options.reference)
     _stop_if(results.interrupted)
     for unit in results.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
@@ -233,7 +147,7 @@ def run(
         winner = results.comparison.winner
         console.print(f"winner: {winner.method} seed {winner.seed}, {winner.why}", soft_wrap=True)
         if results.tracked:
-            api.log_report(results, planned.tracked_to.uri)
+            log_report(results, planned.tracked_to.uri)
             _print_view(planned.tracked_to, results.space)
     return _fail_if(results.failures)
 
@@ -247,31 +161,31 @@ def run(
     help="How many repeats: seeds 0 to N-1. More of them later runs only the new ones.",
 )
 @click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
-@click.option("--methods", help="Instead of the study's: ldn,ldn_em draws and judges each of them.")
-@settings_options
-@ray_options
+@click.option("--methods", help="Override the study's methods: ldn,ldn_em draws and judges each of them.")
+@flags("data_dir", "set", *_ON_RAY, "out", "tracking_uri")
+@dry_run_option
 @click.pass_obj
 def study(
     settings: dict[str, Any],
     /,
     name: str,
     scale: Any,
+    seeds: int | None,
     vary: tuple[str, ...],
     methods: str | None,
-    overrides: tuple[str, ...],
     dry_run: bool,
-    out: Path,
     **options: Any,
 ) -> None:
     """Run one of the paper's experiments. Draws its figures and judges its claims; re-run to resume."""
     from harness.studies.definition import load_study
 
-    wanted = load_study(name, scale, vary, overrides, methods)
+    asked = _options(settings, options)
+    wanted = load_study(name, scale, vary, asked.set, methods)
     from harness.comparing.render import rich_table
     from harness.studies.claims import as_tables, by_itself
     from harness.studies.run import plan_study
 
-    planned = plan_study(wanted, out=out, debug=settings["debug"], may_exit=True, **options)
+    planned = plan_study(wanted, asked, seeds)
     if dry_run:
         return _print_forecast(planned)
     outcome = planned.start(shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table, _warn)
@@ -286,6 +200,11 @@ def study(
     if outcome.tracked:
         _print_view(planned.tracked_to, planned.experiment.name)
     return _fail_if(outcome.failures)
+
+
+def _options(settings: dict[str, Any], given: Mapping[str, Any]) -> RunOptions:
+    asked = {name: value for name, value in given.items() if value is not None}
+    return RunOptions.of(debug=settings["debug"], may_exit=True, **asked)
 
 
 def _print_forecast(planned: Any) -> None:
@@ -340,10 +259,8 @@ def _print_view(tracked_to: Any, experiment: str) -> None:
 
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
-@reference_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "md", "csv"]), default="table", show_default=True)
-@price_option
-@results_option
+@results_options
 def compare(space_name: str, reference: str | None, form: str, usd_per_hour: float | None, out: Path) -> None:
     """Compare the methods' cost and quality. Paired by seed, with intervals and a verdict."""
     _print_comparison(api.load_results(space_name, out, reference).priced(usd_per_hour), form, full=True)
@@ -379,7 +296,7 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
 @click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
 @click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this .svg file, too.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
-@results_option
+@flags("out")
 def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
     """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started.
 
@@ -397,7 +314,7 @@ def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> N
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
 @click.argument("table", type=click.Path(path_type=Path, dir_okay=False))
-@results_option
+@flags("out")
 def export(space_name: str, table: Path, out: Path) -> None:
     """Write the trials of a space as one table (.json.gz). `harness replay TABLE` reads it on any machine."""
     click.echo(api.export(space_name, table, out=out))
@@ -405,9 +322,7 @@ def export(space_name: str, table: Path, out: Path) -> None:
 
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
-@reference_option
-@price_option
-@results_option
+@results_options
 def report(space_name: str, reference: str | None, usd_per_hour: float | None, out: Path) -> None:
     """Write the comparison as one HTML file. With figures, as results/SPACE/report.html."""
     _say(str(api.load_results(space_name, out, reference).priced(usd_per_hour).report()))
@@ -415,15 +330,14 @@ def report(space_name: str, reference: str | None, usd_per_hour: float | None, o
 
 @commands.command()
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
-@results_option
-@tracking_option
+@flags("out", "tracking_uri")
 def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
     """Write to MLflow what it lacks of the results. Running it again changes nothing."""
-    from harness.tracking.tracked_run import Destination
+    from harness.tracking.background import Destination
 
     uri = Destination(tracking_uri, out).uri
-    for space in map(api.name_of, space_names or api.spaces_in(out)):
-        done = api.sync(space, out, uri)
+    for space in map(name_of, space_names or spaces_in(out)):
+        done = sync_space(space, out, uri)
         written = counted(done.written, "search", "searches")
         there = "was" if done.unchanged == 1 else "were"
         console.print(f"{space}: {written} written, {done.unchanged} {there} there already")
@@ -433,20 +347,19 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
 @click.option("--port", type=click.IntRange(1, 65535), help="The first free one from 5000 on by default.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
-@results_option
-@tracking_option
+@flags("out", "tracking_uri")
 def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
     """Show the results in MLflow's UI. It runs on 127.0.0.1 until Ctrl-C."""
     from harness.studies.run import studies_in
+    from harness.tracking.background import Destination
     from harness.tracking.server import serving, wait_for_interrupt
-    from harness.tracking.tracked_run import Destination
     from harness.tracking.views import links
 
     uri = Destination(tracking_uri, out).uri
-    shown = [api.name_of(name) for name in space_names]
+    shown = [name_of(name) for name in space_names]
     if not shown:
         studies = studies_in(out)
-        shown = [*api.spaces_in(out, may_be_none=bool(studies)), *studies]
+        shown = [*spaces_in(out, may_be_none=bool(studies)), *studies]
     console.print("starting MLflow's server …")
     with serving(uri, port) as address:
         for experiment in shown:
@@ -464,7 +377,8 @@ def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: 
 
 
 @commands.command()
-@space_arguments
+@click.argument("space_name", metavar="SPACE")
+@flags("data_dir", "set", "epochs")
 @click.option("--method", metavar="NAME", help="Train the network of this one-shot method.")
 @click.option("--depth", type=click.IntRange(min=0), help="Train a network of this fixed depth.")
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True)
@@ -475,7 +389,8 @@ def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def trial(
     space_name: str,
-    overrides: tuple[str, ...],
+    set: tuple[str, ...],
+    epochs: int | None,
     method: str | None,
     depth: int | None,
     seed: int,
@@ -484,7 +399,7 @@ def trial(
     **options: Any,
 ) -> None:
     """Train one network in this process, without Ray."""
-    space = load_space(space_name, overrides)
+    space = space_of(space_name, set, epochs=epochs)
     config = _trial_config(space, method, depth, seed)
     from harness.terminal.epoch_bar import epoch_bar
     from harness.terminal.trial_view import view
@@ -553,8 +468,7 @@ def check(method: str, space_name: str) -> None:
     show_default=True,
     help="Where --gpu writes all that it measured.",
 )
-@resources_options
-@tracking_option
+@flags("cpus_per_trial", "gpus_per_trial", "tracking_uri")
 def doctor(
     cluster_file: Path | None, address: str | None, storage: str | None, gpu: bool, report: Path, **asked: Any
 ) -> None:
@@ -563,22 +477,18 @@ def doctor(
         raise UserError(
             "a cluster file is checked before its cluster runs; give either it, or --address, --storage and --gpu"
         )
+    RunOptions.of(storage=storage, **asked)
     if cluster_file:
         from harness.cluster.cluster_file import check_cluster_file
         from harness.cluster.this_machine import check_launch
 
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
     elif gpu:
-        if storage is not None:
-            check_storage(storage)
         checks = _examine_gpus(address, storage, report)
     else:
         from harness.cluster.doctor import doctor as examine
         from harness.tracking.address import check_uri
 
-        check_numbers(asked)
-        if storage is not None:
-            check_storage(storage)
         if asked["tracking_uri"] is not None:
             check_uri(asked["tracking_uri"])
         checks = examine(address or "auto", storage, **asked)
@@ -610,19 +520,17 @@ def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[
 
 @commands.command()
 @click.argument("name", metavar="SPACE|METHOD")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting of a space, as training.lr=0.05."
-)
-def show(name: str, overrides: tuple[str, ...]) -> None:
+@flags("set")
+def show(name: str, set: tuple[str, ...]) -> None:
     """Show every setting of a space, or option of a method. With its value, its source and a sentence on each."""
     from harness.terminal.settings import shown_method, shown_space
 
     if is_method(name):
-        if overrides:
+        if set:
             raise UserError(f"--set changes settings of a space; an option of a method is given as {name}:OPTION=VALUE")
         console.print(*shown_method(name))
     else:
-        console.print(shown_space(name, overrides))
+        console.print(shown_space(name, set))
 
 
 @commands.command(name="list")

@@ -5,9 +5,10 @@ from typing import Any
 
 from harness.methods import load_method
 from harness.methods.base import SearchMethod
+from harness.options import RunOptions
 from harness.running.rehearsal import rehearse, unimodal
 from harness.running.result import proposals
-from harness.running.runner import RunOptions, make_units
+from harness.running.runner import make_units
 from harness.running.unit import RunningUnit
 from harness.schema.settings import SearchSpace
 from harness.spaces import parse_space

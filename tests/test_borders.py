@@ -12,7 +12,20 @@ import harness
 from harness.methods import known_methods
 
 ROOT = Path(harness.__file__).parent
-CORE = ("schema", "models", "data", "training", "spaces", "measures", "keys", "seeds", "statistics", "errors", "cli")
+CORE = (
+    "schema",
+    "models",
+    "data",
+    "training",
+    "spaces",
+    "options",
+    "measures",
+    "keys",
+    "seeds",
+    "statistics",
+    "errors",
+    "cli",
+)
 # Which package may import which, beside the schema. Data flows down: no package knows one that comes later.
 MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),

@@ -17,10 +17,11 @@ from ray import cloudpickle
 from harness.errors import UserError
 from harness.methods import known_methods
 from harness.methods.base import OneShotMethod, SearchMethod
+from harness.options import RunOptions
 from harness.running.messages import packed_method, unpacked_method
 from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.result import proposals
-from harness.running.runner import RunOptions, make_unit
+from harness.running.runner import make_unit
 from harness.running.search import plan_of
 from harness.running.unit import RunningUnit
 from harness.schema.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord

@@ -17,6 +17,7 @@ from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.options import RunOptions
 from harness.running.messages import model_key, packed_method
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
@@ -35,36 +36,6 @@ from harness.training.compiling import check_compiler
 from harness.training.devices import device_of_trial, memory_for
 from harness.training.network_rules import check_a_step
 from harness.training.networks import build_network, check_trial_fits
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How units are run; none of it changes what is searched."""
-
-    out: Path = Path("results")
-    cpus_per_trial: float = 1.0
-    gpus_per_trial: float = 0.0
-    concurrency: int | None = None  # trials of one unit at once
-    parallel_units: int | None = None
-    workers: int | None = None  # trials at once in all
-    max_failures: int = 2
-    max_cost: float | None = None  # device-seconds for all units
-    usd_per_hour: float | None = None  # of a device
-    refit: bool = False
-    fresh: bool = False
-    address: str | None = None
-    wait: float = 600.0  # seconds for the first machine that holds a trial, at an address
-    storage: str | None = None  # of checkpoints; default: a folder beside the results
-    data_dir: Path | None = None
-    looks: tuple[int, ...] = ()  # numbers of seeds after which the verdicts decide whether to go on
-    debug: bool = False
-    may_exit: bool = False  # the process is ours to end: that of the command line is
-    replay: bool = False  # searches over fixed depths are not trained: every depth is, once for each seed
-
-    @property
-    def simulated_devices(self) -> int:
-        """Of a replayed search. Not the machine's: the same command gives the same search everywhere."""
-        return min((limit for limit in (self.workers, self.concurrency) if limit), default=1)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UserError, full_disk_told
-from harness.running.runner import RunOptions, checkpoint_root
+from harness.options import RunOptions
+from harness.running.runner import checkpoint_root
 from harness.running.store import write_atomically
 from harness.studies.claims import Judgement, judge
 from harness.studies.definition import Study

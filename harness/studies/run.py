@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running.forecast import Forecast, forecast
-from harness.running.inputs import options_of
-from harness.running.runner import RunOptions, make_units
+from harness.running.run import Warn, run_and_tell
+from harness.running.runner import make_units
 from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.studies.conclude import Concluded, conclude
 from harness.studies.definition import Study, experiment_name
 from harness.text.shown import markdown_text
 from harness.tracking.address import Experiment
-from harness.tracking.tracked_run import Destination, Warn, run_tracked
+from harness.tracking.background import Destination
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class PlannedStudy:
 
     def start(self, command: str, show: Show | None, warn: Warn) -> StudyOutcome:
         """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""
-        outcome, tracked = run_tracked(self.units, self.options, self.tracked_to, show, warn)
+        tracker = self.tracked_to.tracker(self.options.address is not None, self.options.out)
+        outcome, tracked = run_and_tell(self.units, self.options, tracker, show, warn)
         concluded = None if outcome.interrupted else conclude(self.study, self.options, command)
         if concluded and tracked:
             self._log_page(concluded)
@@ -54,16 +55,17 @@ class PlannedStudy:
         Tracker(self.tracked_to.uri, self.experiment).log_report(space, concluded.page.read_text(encoding="utf-8"))
 
 
-def plan_study(study: Study, seeds: int | None, out: Path, tracking_uri: str | None, **options: Any) -> PlannedStudy:
-    """Seeds 0 to `seeds` − 1, or as many as the study's file says; `options` are those of RunOptions."""
+def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:
+    """Seeds 0 to `seeds` − 1, or as many as the study's file says."""
     study = replace(study, settings=study.settings.model_copy(update={"seeds": seeds or study.settings.seeds}))
-    run_options = options_of(out=out / "studies" / study.folder, **options)
+    run_options = options.model_copy(update={"out": options.out / "studies" / study.folder})
     spaces = [cell.space for cell in study.cells]
     units = make_units(spaces, parse_methods(study.methods), range(study.settings.seeds), run_options)
     title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)
     note = f"**{title}**. Paper: {paper}. The page with figures and verdicts: run `report`."
     experiment = Experiment(experiment_name(study.name, study.scale), note)
-    return PlannedStudy(study, units, run_options, Destination(tracking_uri, out, experiment), experiment)
+    tracked_to = Destination(options.tracking_uri, options.out, experiment)
+    return PlannedStudy(study, units, run_options, tracked_to, experiment)
 
 
 def studies_in(out: Path) -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import queue
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.schema.records import Unit
@@ -13,6 +14,26 @@ from harness.tracking.address import Experiment, check_uri
 def default_uri(out: Path) -> str:
     """A sqlite file beside the results."""
     return f"sqlite:///{(out / 'mlflow.db').resolve()}"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where MLflow is: the address that was given, else a sqlite file in `folder`."""
+
+    given: str | None
+    folder: Path
+    experiment: Experiment | None = None  # one that takes the units of all spaces
+
+    def __post_init__(self) -> None:
+        check_uri(self.uri)  # before anything starts
+
+    @property
+    def uri(self) -> str:
+        return self.given or default_uri(self.folder)
+
+    def tracker(self, at_once: bool, out: Path | None = None, needed_next: str | None = None) -> "BackgroundTracker":
+        """`out`: where the results are, unless in `folder`."""
+        return BackgroundTracker(self.uri, out or self.folder, at_once, self.experiment, needed_next)
 
 
 class BackgroundTracker:

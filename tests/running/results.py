@@ -15,8 +15,9 @@ import ray
 
 from harness.cli import main
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import ray_session
-from harness.running.runner import RunOptions, RunOutcome, make_units, run_units
+from harness.running.runner import RunOutcome, make_units, run_units
 from harness.spaces import load_space
 from tests import warm
 

@@ -9,9 +9,10 @@ import torch
 from rich.console import Console
 
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import forecast as module
 from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap, step_seconds
-from harness.running.runner import RunOptions, make_units
+from harness.running.runner import make_units
 from harness.running.unit import RunningUnit
 from harness.schema.records import Cost, Progress, TrialConfig
 from harness.terminal.forecast_table import forecast_table

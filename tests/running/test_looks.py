@@ -12,7 +12,6 @@ from harness.comparing import compare
 from harness.comparing.render import verdict
 from harness.errors import UserError
 from harness.measures import judged
-from harness.running.inputs import looks_of
 from harness.running.runner import RunOutcome
 from harness.running.store import declare_looks, note_looks, read_looks
 from harness.schema.records import Looks

@@ -15,8 +15,9 @@ from ray.tune.experiment import Trial
 
 from harness.errors import UserError, last_line
 from harness.methods.base import TIME
+from harness.options import RunOptions
 from harness.running import ray_session
-from harness.running.runner import RunOptions, _most_cpus
+from harness.running.runner import _most_cpus
 from tests import forked
 from tests.rehearsed import make_unit
 from tests.running.results import kill_nine, ledger, listening, local_ray, processes_of, wait_for

@@ -13,6 +13,7 @@ from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
+from harness.options import RunOptions
 from harness.running import replay
 from harness.running.ledger import Chosen, Reported, Suggested
 from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
@@ -26,7 +27,7 @@ from harness.running.replay import (
     simulate,
     unused_experiment,
 )
-from harness.running.runner import RunOptions, make_units
+from harness.running.runner import make_units
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.methods import load_method
+from harness.options import RunOptions
 from harness.running.ledger import Ended, Started
-from harness.running.runner import RunOptions, make_units, run_units
+from harness.running.runner import make_units, run_units
 from harness.running.store import UnitFolder, read_units, write_atomically
 from harness.schema.records import UnitPlan
 from tests.rehearsed import make_unit, run, small_space

@@ -15,9 +15,10 @@ import ray
 
 from benchmarks.made_up import report_at_once
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import runner
 from harness.running.forecast import Forecast, forecast
-from harness.running.runner import RunOptions, make_units, run_units
+from harness.running.runner import make_units, run_units
 from harness.spaces import load_space
 from tests.forked import Forked
 from tests.running.results import SMALL, ledger, read, searches, wait_for

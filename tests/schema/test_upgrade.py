@@ -10,8 +10,9 @@ from harness.cli import main
 from harness.comparing import compare
 from harness.errors import UserError
 from harness.methods import facts_of, full_name, load_method
+from harness.options import RunOptions
 from harness.reporting.html import build_report
-from harness.running.runner import RunOptions, make_unit
+from harness.running.runner import make_unit
 from harness.running.store import UnitFolder, read_units
 from harness.schema.upgrade import upgraded_plan
 from harness.spaces import load_space

@@ -10,8 +10,9 @@ from harness.data.splits import TrainingData
 from harness.methods import parse_methods
 from harness.methods.base import SearchMethod
 from harness.models import FixedDepthNet
+from harness.options import RunOptions
 from harness.running.messages import checkpoint_key
-from harness.running.runner import RunOptions, make_units
+from harness.running.runner import make_units
 from harness.running.unit import RunningUnit
 from harness.schema.records import Progress, SearchResult, TrialConfig, TrialRecord
 from harness.schema.settings import SearchSpace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.running.runner import RunOptions
+from harness.options import RunOptions
 from harness.tracking import tracked_run
 from harness.tracking.background import BackgroundTracker
 from tests.running.results import wait_for

@@ -15,7 +15,8 @@ import torch
 from harness.cli import main
 from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
-from harness.running.runner import RunOptions, make_units
+from harness.options import RunOptions
+from harness.running.runner import make_units
 from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord, shown_phases
 from harness.spaces import load_space
 from harness.training import compiling

@@ -5,7 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness.models.passes import Passes
-from harness.running.runner import RunOptions, _memory_of_a_trial
+from harness.options import RunOptions
+from harness.running.runner import _memory_of_a_trial
 from harness.schema.records import PHASES, Cost, TrialConfig
 from harness.training.cost import PhaseTimer, flop, total, trial_bytes
 from harness.training.networks import build_network

@@ -15,7 +15,8 @@ import harness
 from harness import api
 from harness.cli import main
 from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS
-from harness.running.inputs import options_of, seeds_of, space_of
+from harness.options import RunOptions, seeds_of
+from harness.running.inputs import space_of
 from harness.running.store import UnitFolder
 from harness.spaces import load_space
 from harness.training.model_file import save_model
@@ -216,7 +217,7 @@ def test_a_range_that_runs_backwards_is_refused() -> None:
 )
 def test_options_are_checked_by_name_and_value(option: dict[str, Any], said: str) -> None:
     with pytest.raises(harness.UserError, match=said):
-        options_of(**option)
+        RunOptions.of(**option)
 
 
 MISTAKES: dict[str, tuple[list[str], Callable[[Path], Any]]] = {
@@ -312,7 +313,7 @@ def test_what_only_python_can_get_wrong_is_one_sentence_too(asked: dict[str, Any
 def test_numbers_of_numpy_and_paths_are_taken() -> None:
     space = space_of("quickstart", {"depth.max": np.int64(3), "training.lr": np.float32(0.5)})
     assert (space.depth.max, space.training.lr) == (3, 0.5)
-    assert options_of(workers=np.int64(2)).workers == 2
+    assert RunOptions.of(workers=np.int64(2)).workers == 2
 
 
 def test_the_remedy_names_the_space_that_was_asked_for(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""The options of a run as flags of commands: names, types, defaults and help come from `RunOptions`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.options import RunOptions, flag_of, types_of
+from harness.text.files import checked_path
+
+Command = Callable[..., Any]
+
+
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, shown in the order given."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+class CheckedPath(click.Path):
+    """A path that a file or folder could have: click itself would ask the system about any text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(checked_path(value, param.opts[-1] if param else "a path"), param, ctx)
+
+
+def flags(*names: str) -> Callable[[Command], Command]:
+    """The flags of these options."""
+    return with_options(*map(_flag, names))
+
+
+def _flag(name: str) -> Callable[[Command], Command]:
+    field, flag, types = RunOptions.model_fields[name], flag_of(name), types_of(name)
+    words, help_text = f"--{name.replace('_', '-')}", " ".join((field.description or "").split())
+    if bool in types:
+        return click.option(words, name, is_flag=True, help=help_text)
+    kinds = {int: click.INT, float: click.FLOAT, Path: CheckedPath(path_type=Path, file_okay=False)}
+    kind = next((kinds[each] for each in types if each in kinds), click.STRING)
+    default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+    return click.option(
+        words,
+        name,
+        type=kind,
+        default=None if flag.multiple else default or None,
+        show_default=bool(default),
+        multiple=flag.multiple,
+        envvar=flag.envvar,
+        metavar=flag.metavar,
+        help=help_text,
+    )
