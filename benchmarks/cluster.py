@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.made_up import report_at_once
+from harness.options import RunOptions
 from harness.running.messages import TrainTask, received_task
 from harness.spaces import load_space
 
@@ -88,7 +89,7 @@ def run_trials(folder: Path) -> None:
     space = load_space("quickstart", [f"depth.max={TRIALS - 1}", "training.max_epochs=20"])
     # CPUs are not what is short here; a node with more of them would start as many workers at once.
     share = 1 / GPUS_PER_NODE
-    options = runner.RunOptions(out=folder / "results", gpus_per_trial=1.0, cpus_per_trial=share, data_dir=folder)
+    options = RunOptions(out=folder / "results", gpus_per_trial=1.0, cpus_per_trial=share, data_dir=folder)
     outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options)
     if outcome.failures:
         raise RuntimeError(str(outcome.failures))

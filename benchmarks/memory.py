@@ -25,6 +25,7 @@ import numpy as np
 
 from harness.data.on_device import EVAL_BATCH
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import runner
 from harness.running.side_by_side import SideBySide
 from harness.spaces import parse_space
@@ -73,7 +74,7 @@ def held_bytes(data: dict[str, Any], folder: Path) -> Held:
         },
         source="benchmark",
     )
-    options = runner.RunOptions(out=folder, workers=TRIALS, cpus_per_trial=(os.cpu_count() or 1) / TRIALS)
+    options = RunOptions(out=folder, workers=TRIALS, cpus_per_trial=(os.cpu_count() or 1) / TRIALS)
     samples: list[Held] = []
 
     @contextlib.contextmanager

@@ -21,6 +21,7 @@ from ray.tune.search import BasicVariantGenerator
 from benchmarks.made_up import report_at_once
 from harness.methods import parse_methods
 from harness.methods.base import FINISHED, METRIC, MODE, TIME
+from harness.options import RunOptions
 from harness.running import runner  # first: it sets Ray's environment
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
@@ -80,7 +81,7 @@ def through_the_harness(folder: Path) -> tuple[float, float]:
 
     # No early stopping: the same epochs as the script
     space = load_space("quickstart", [f"training.max_epochs={EPOCHS}", f"training.patience={EPOCHS}"])
-    options = runner.RunOptions(out=folder, workers=WORKERS)
+    options = RunOptions(out=folder, workers=WORKERS)
     began = time.perf_counter()
     tracker = BackgroundTracker(default_uri(folder), folder, at_once=False)
     outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options, tracker.put)
@@ -107,7 +108,7 @@ def bare_tune(trials: int, folder: Path) -> float:
 
 def our_runner(trials: int, folder: Path) -> float:
     space: SearchSpace = load_space("quickstart", [f"depth.max={trials - 1}", "training.max_epochs=20"])
-    options = runner.RunOptions(out=folder)
+    options = RunOptions(out=folder)
     began = time.perf_counter()
     outcome = runner.run_units(runner.make_units([space], parse_methods("grid"), [0], options), options)
     if outcome.results[0].trials != trials:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import runner
 from harness.spaces import load_space
 
@@ -22,7 +23,7 @@ def main() -> Iterator[str]:
     methods, seeds = parse_methods("ldn,grid,asha"), range(20)
     with tempfile.TemporaryDirectory() as folder:
         # No trial starts past the cost limit: it ends the run, whatever the machine's speed.
-        options = runner.RunOptions(out=Path(folder), workers=WORKERS, max_cost=WORKERS * 60 * MINUTES)
+        options = RunOptions(out=Path(folder), workers=WORKERS, max_cost=WORKERS * 60 * MINUTES)
         units = runner.make_units([load_space("spirals")], methods, seeds, options)
         began = time.perf_counter()
         runner.run_units(units, options)

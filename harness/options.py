@@ -143,7 +143,8 @@ class RunOptions(Frozen):
     @field_validator("out", "data_dir", mode="before")
     @classmethod
     def _folder(cls, given: Any, info: ValidationInfo) -> Path | None:
-        if not isinstance(given, str | Path | None):
+        may_be_none = cls.model_fields[str(info.field_name)].default is None
+        if not isinstance(given, str | Path) and not (given is None and may_be_none):
             raise UserError(f"{info.field_name} must be a folder; got {brief_repr(given)}")
         return None if given is None else checked_path(given, str(info.field_name))
 

@@ -9,6 +9,7 @@ import ray
 
 from harness.cli import main
 from harness.cluster.slots import ClusterSlots
+from harness.options import RunOptions
 from harness.running import runner
 from tests.methods.test_parse import MINE
 
@@ -127,7 +128,7 @@ def claim(out: Path, *methods: str, **options: Any) -> None:
     from harness.spaces import load_space
 
     made = runner.make_units(
-        [load_space("quickstart")], parse_methods(",".join(methods)), [0], runner.RunOptions(out=out, **options)
+        [load_space("quickstart")], parse_methods(",".join(methods)), [0], RunOptions(out=out, **options)
     )
     for unit in made:
         unit.folder.claim(unit.plan, fresh=False)

@@ -42,13 +42,14 @@ def _flag(name: str) -> Callable[[Command], Command]:
         return click.option(words, name, is_flag=True, help=help_text)
     kinds = {int: click.INT, float: click.FLOAT, Path: CheckedPath(path_type=Path, file_okay=False)}
     kind = next((kinds[each] for each in types if each in kinds), click.STRING)
-    default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+    # A tuple is written as a list, and an empty one is not shown.
+    default = (",".join(map(str, field.default)) or None) if isinstance(field.default, tuple) else field.default
     return click.option(
         words,
         name,
         type=kind,
-        default=None if flag.multiple else default or None,
-        show_default=bool(default),
+        default=default,
+        show_default=default is not None,
         multiple=flag.multiple,
         envvar=flag.envvar,
         metavar=flag.metavar,

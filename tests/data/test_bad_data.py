@@ -12,6 +12,7 @@ from PIL import Image
 from harness.cli import main
 from harness.data import memory
 from harness.methods import parse_methods
+from harness.options import RunOptions
 from harness.running import runner
 from harness.spaces import load_space
 
@@ -142,7 +143,7 @@ def test_idx_labels_that_do_not_match(refused: Callable[..., str], datasets: Any
 def test_results_of_good_data_stay_when_it_goes_bad(capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("own.npz", x_train=X)
     Path("mine.yaml").write_text(yaml.safe_dump(SPACE))
-    options = runner.RunOptions(out=Path("results"))
+    options = RunOptions(out=Path("results"))
     for unit in runner.make_units([load_space("mine.yaml")], parse_methods("ldn"), [0], options):
         unit.folder.claim(unit.plan, fresh=False)
     before = sorted(Path.cwd().rglob("*"))

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from harness import api
+from harness.api.planned import PlannedRun, plan_run
 from harness.comparing import compare
 from harness.comparing.render import verdict
 from harness.errors import UserError
 from harness.measures import judged
+from harness.options import RunOptions
 from harness.running.runner import RunOutcome
 from harness.running.store import declare_looks, note_looks, read_looks
 from harness.schema.records import Looks
@@ -36,7 +38,9 @@ from tests.synthetic import make_space, make_units
     ],
 )
 def test_looks_as_asked_for(given: Any, until_verdict: bool, seeds: int, looks: tuple[int, ...]) -> None:
-    assert looks_of(given, until_verdict, range(seeds)) == looks
+    asked = {} if given is None else {"looks": given}
+    options = RunOptions.of(until_verdict=until_verdict, seeds=range(seeds), **asked)
+    assert options.looks == looks
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_looks_as_asked_for(given: Any, until_verdict: bool, seeds: int, looks: 
 )
 def test_bad_looks_are_one_sentence(given: Any, until_verdict: bool, seeds: int, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        looks_of(given, until_verdict, range(seeds))
+        RunOptions.of(looks=given, until_verdict=until_verdict, seeds=range(seeds))
 
 
 def test_looks_are_declared_once(tmp_path: Path) -> None:
@@ -101,12 +105,12 @@ def made_up_run(out: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: Any) ->
             declare_looks(out, each, options.looks)
         return RunOutcome(tuple(made), {}, (), False), True
 
-    monkeypatch.setattr("harness.tracking.tracked_run.run_tracked", run)
+    monkeypatch.setattr("harness.running.run.run_and_tell", run)
     return looks
 
 
-def planned(out: Path, seeds: str, **more: Any) -> api.PlannedRun:
-    return api.plan_run(make_space(), "ldn,grid", seeds, out=out, **more)
+def planned(out: Path, seeds: str, **more: Any) -> PlannedRun:
+    return plan_run(make_space(), RunOptions.of(methods="ldn,grid", seeds=seeds, out=out, **more))
 
 
 def test_a_run_whose_first_look_decides_stops_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_no_environment_is_waited_for_that_nobody_would_make(monkeypatch: pytest
         (RunOptions(cpus_per_trial=2.0), 14),
         (RunOptions(workers=3), 3),
         (RunOptions(workers=3, cpus_per_trial=0.5), 2),
-        (RunOptions(cpus_per_trial=0.0, gpus_per_trial=1.0), 1),
+        (RunOptions(cpus_per_trial=0.1, gpus_per_trial=1.0), 1),
     ],
 )
 def test_no_more_workers_than_trials_at_once(options: RunOptions, cpus: int, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.options import RunOptions
-from harness.tracking import tracked_run
+from harness.running import run
 from harness.tracking.background import BackgroundTracker
 from tests.running.results import wait_for
 from tests.synthetic import make_units
@@ -73,13 +73,13 @@ def test_a_run_that_raises_still_ends_the_writer(tmp_path: Path, monkeypatch: py
     class Closing(BackgroundTracker):
         def close(self) -> str | None:
             closed.append(True)
-            return None
+            return super().close()
 
     def boom(*_: Any) -> None:
         raise UserError("the output folder cannot be written")
 
-    monkeypatch.setattr(tracked_run, "BackgroundTracker", Closing)
-    monkeypatch.setattr(tracked_run, "run_units", boom)
+    monkeypatch.setattr(run, "run_units", boom)
+    listener = Closing(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path, at_once=False)
     with pytest.raises(UserError, match="cannot be written"):
-        tracked_run.run_tracked([], RunOptions(out=tmp_path), tracked_run.Destination(None, tmp_path), None, print)
+        run.run_and_tell([], RunOptions(out=tmp_path), listener, None, print)
     assert closed == [True]
