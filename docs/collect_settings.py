@@ -1,6 +1,7 @@
-"""Writes docs/settings.md from the settings classes and the methods: `python docs/collect_settings.py`.
+"""Writes docs/settings.md from settings classes, methods and options: `python docs/collect_settings.py`.
 
-The sentences stand below the fields in harness/schema/settings.py and harness/methods/; a test compares the page.
+The sentences stand below the fields in harness/schema/settings.py, harness/methods/ and harness/options.py; a test
+compares the page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from harness.methods import first_sentence, known_methods, load_method
+from harness.options import KEYWORDS, RunOptions
 from harness.schema import settings
 from harness.terminal.settings import explained, first_paragraph
 
@@ -55,7 +57,7 @@ FOLLOWS = {
 
 
 def page() -> str:
-    return "\n".join([INTRO, *_space(), *_methods()])
+    return "\n".join([INTRO, *_space(), *_methods(), *_options()])
 
 
 def _space() -> Iterator[str]:
@@ -82,11 +84,18 @@ def _methods() -> Iterator[str]:
             yield _table(type(method))
 
 
-def _table(model: type[BaseModel]) -> str:
+def _options() -> Iterator[str]:
+    yield "## Options of a run\n"
+    yield "`--max-cost 60` of `harness run` is `max_cost=60` of `harness.run`; other commands share some of them.\n"
+    yield _table(RunOptions, KEYWORDS)
+
+
+def _table(model: type[BaseModel], keys: Sequence[str] | None = None) -> str:
+    """Of these fields, or of all but the kind."""
     rows = [
         f"| `{field.key}` | {_default(field.key, field.default)} | {_cell(field.valid)} | {_cell(field.sentence)} |"
         for field in explained(model)
-        if field.key != "kind"
+        if (field.key != "kind" if keys is None else field.key in keys)
     ]
     return "\n".join(["| key | default | valid | what it is |", "| --- | --- | --- | --- |", *rows, ""]) if rows else ""
 
