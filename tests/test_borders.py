@@ -24,6 +24,7 @@ CORE = (
     "seeds",
     "statistics",
     "errors",
+    "scratch",
     "cli",
 )
 # Which package may import which, beside the schema. Data flows down: no package knows one that comes later.
