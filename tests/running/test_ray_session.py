@@ -1,5 +1,6 @@
 """A Ray of our own: who can reach it, what is said when it dies, and what a run leaves behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,6 +65,11 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if state(pid) != "Z"]
 
 
+def recorded(folder: Path) -> set[int]:
+    file = folder / "processes"
+    return {int(line.split()[0]) for line in file.read_text().splitlines()} if file.exists() else set()
+
+
 @pytest.mark.slow
 def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_left(temp: Path, tmp_path: Path) -> None:
     driver, started = begun(tmp_path)
@@ -75,11 +81,14 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
     assert folder.parent.stat().st_mode & 0o077 == 0, "whatever Ray does to its own"
     [log] = folder.glob("session_2*/logs/raylet.out")
     tail = subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL)  # somebody reads it
-    os.kill(worker, signal.SIGSTOP)  # as one deep in native code: it does not find out that its raylet is gone
+    wait_for(lambda: {*started} <= recorded(folder), "all of them on the list of whom the next run may end")
+    assert driver.pid not in recorded(folder) and tail.pid not in recorded(folder)
     kill_nine(driver.pid)
     driver.wait()
     assert folder.exists(), "a killed run cannot tidy up"
-    assert worker in alive(started)
+    wait_for(lambda: not alive([raylet]), "the raylet's end, which the kernel sees to")
+    with contextlib.suppress(ProcessLookupError):  # after some seconds it finds out that the raylet is gone
+        os.kill(worker, signal.SIGSTOP)  # as one deep in native code, which does not find out
 
     for name in ("raylet", "gcs_server"):
         driver, processes = begun(tmp_path)
