@@ -256,9 +256,9 @@ def _load(parameter: click.Parameter, name: str, given: Mapping[str, Any]) -> No
     """Raises UserError when there is no such thing. A file is left alone: the reader writes it."""
     what = (parameter.metavar or "").strip("[].")
     if what == "SPACE" and not name.endswith((".yaml", ".yml", ".json.gz")):
-        load_space(name, given.get("overrides") or ())
+        load_space(name, given.get("set") or ())
     elif what == "STUDY":
-        load_study(name, given["scale"], given["vary"], given["overrides"])
+        load_study(name, given["scale"], given["vary"], given["set"])
     elif what == "METHOD" or "--methods" in parameter.opts:
         for method in name.split(","):
             if ".py" not in method:

@@ -36,7 +36,7 @@ from harness.running.stopping import SIGNALS
 from harness.running.store import UnitFolder
 from tests import disturbed
 from tests.forked import ROOT, Forked
-from tests.running.results import SMALL, processes_of, read
+from tests.running.results import SMALL, left_in, processes_of, read
 
 METHODS = ("ldn", "asha", "optuna_tpe")
 SETTINGS = (*SMALL, "depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
@@ -336,7 +336,7 @@ class Drill:
                     yield f"{method} {event.trial} was started after its end"
         if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
             yield f"left behind: {', '.join(left)}"
-        if left := [str(path.relative_to(self.temp)) for path in self.temp.rglob("*")]:
+        if left := left_in(self.temp):
             yield f"left behind in the temporary folder: {', '.join(left[:5])}"
         searches = len(self.methods)
         wanted = {keys.KIND_SEARCH: searches, keys.KIND_MEAN: searches, keys.KIND_TRIAL: trials, keys.KIND_REPORT: 1}

@@ -12,7 +12,7 @@ import harness
 from harness.methods import known_methods
 
 ROOT = Path(harness.__file__).parent
-VOCABULARY = ("spaces", "options", "measures", "keys", "seeds", "statistics", "errors")
+VOCABULARY = ("spaces", "options", "measures", "keys", "seeds", "statistics", "errors", "scratch")
 CORE = ("schema", "models", "data", "training", *VOCABULARY, "cli")
 # Which package may import which, beside the schema. Data flows down: no package knows one that comes later.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.data.folders import own_path
 from harness.data.memory import check_fits, too_large
-from harness.data.npz import Header, names, read_array, read_headers, read_labels
+from harness.data.npz import Header, names, read_array, read_headers
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes, stratified_subset
 from harness.errors import UserError, nearest
@@ -103,7 +103,12 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
         faults.append(f"x_{part} must hold floats or integers like x_train, {x_train.dtype}; got {x.dtype}")
     if y.dtype.kind == "f":
         faults.append(f"y_{part} holds real numbers, {y.dtype}, and this harness compares classifiers")
-    elif y.dtype.kind not in "biuUSO":
+    elif y.dtype.hasobject:
+        faults.append(
+            f"y_{part} must hold integers or strings; it holds Python objects, which are not read from files: store it "
+            "as np.array(labels, dtype=str)"
+        )
+    elif y.dtype.kind not in "biuUS":
         faults.append(f"y_{part} must hold integers or strings; got {y.dtype}")
     elif len(y.shape) != 1:
         faults.append(f"y_{part} must be one label per sample (y.reshape(-1) or y.argmax(1)); got shape {y.shape}")
@@ -131,7 +136,7 @@ def _read_parts(path: Path, parts: list[str]) -> tuple[dict[str, Array], dict[st
     classes: Array = np.empty(0)
     scale = 1.0
     for part in parts:  # train first: its labels name the classes, its range decides how float images are read
-        inputs, labels = read_array(path, f"x_{part}"), read_labels(path, f"y_{part}")
+        inputs, labels = read_array(path, f"x_{part}"), read_array(path, f"y_{part}")
         where = f"{path}: x_{part}"
         if part == "train":
             classes = np.unique(labels)

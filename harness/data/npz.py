@@ -1,20 +1,18 @@
 """Reads a .npz that somebody else wrote: first the headers alone, then array by array."""
 
 import math
-import pickle
 import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy._core.multiarray import _reconstruct as np_reconstruct  # that NumPy's own pickles call
 from numpy.lib import format as npy
 
 from harness.data.splits import Array
-from harness.errors import UserError, brief
+from harness.errors import UserError
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError, KeyError)
 
@@ -57,38 +55,13 @@ def read_headers(path: Path) -> dict[str, Header]:
 
 
 def read_array(path: Path, name: str) -> Array:
-    """One array, never unpickling."""
+    """One array. Nothing is unpickled: a pickle can make NumPy follow pointers that stand in the file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             array: Array = archive[name]
     except _BROKEN as error:
         raise UserError(f"{path}: {name} must be a complete array; reading it failed: {error}") from None
     return array
-
-
-def read_labels(path: Path, name: str) -> Array:
-    """One array of labels. Objects, as pandas has them, are read if all of them are text."""
-    if read_headers(path)[name].dtype.kind != "O":
-        return read_array(path, name)
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
-            _read_header(stream)
-            labels = _OnlyText(stream).load()
-    except (*_BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError, TypeError) as error:
-        raise UserError(f"{path}: {name} must hold integers or strings; it holds objects: {error}") from None
-    if not isinstance(labels, np.ndarray) or not all(isinstance(label, str) for label in labels.tolist()):
-        raise UserError(f"{path}: {name} must hold integers or strings; it holds objects that are neither")
-    return labels.astype(str)
-
-
-class _OnlyText(pickle.Unpickler):
-    """Takes an array of text from a pickle and nothing else: what a file names is never imported."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = {"_reconstruct": np_reconstruct, "ndarray": np.ndarray, "dtype": np.dtype}
-        if module.split(".")[0] == "numpy" and name in known:
-            return known[name]
-        raise pickle.UnpicklingError(f"{brief(f'{module}.{name}')} is no text")
 
 
 def _read_header(stream: IO[bytes]) -> Header:

@@ -25,13 +25,13 @@ from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
 from harness.methods.base import TIME
 from harness.running.stopping import STOPPED, Stop, exit_now
-from harness.text.scratch import PREFIX, end_processes, scratch_folder
+from harness.scratch import end_processes, length_below, recording_processes, scratch_folder
 
 LOOPBACK = "127.0.0.1"
 TRIALS_NEED = ["harness.training.imported_ahead", "harness.running.worker"]
 AGENTS_PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
 IDLE = "cat -- -"  # until its standard input is closed; Ray adds options, which are files to it
-LONGEST_FOLDER = 38  # characters; below it Ray makes sockets, whose paths may have about a hundred
+LONGEST_FOLDER = 38 if sys.platform == "darwin" else 42  # bytes; Ray makes sockets 65 below, and 103 or 107 may be
 MOST_LOST_NODES = 5  # in a row that a trial may lose without getting further; more may be its own doing
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
 
@@ -385,10 +385,11 @@ def _folder_of_a_run() -> Iterator[Path]:
                 f"Ray needs a folder that exists and can be written for its files (RAY_TMPDIR, else TMPDIR); {parent} "
                 f"cannot: {error.strerror}"
             ) from None
+        stack.enter_context(recording_processes(folder))
         yield folder
 
 
 def _short_enough() -> Path:
     """Where Ray puts its own sessions, else /tmp."""
     wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return Path(wanted if len(f"{wanted}/{PREFIX}12345678") <= LONGEST_FOLDER else "/tmp")
+    return Path(wanted if length_below(wanted) <= LONGEST_FOLDER else "/tmp")

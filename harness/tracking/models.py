@@ -15,7 +15,7 @@ from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 from harness.models import resnet
 from harness.running.store import UnitFolder
 from harness.schema.records import Unit, UnitPlan
-from harness.text.scratch import scratch_folder
+from harness.scratch import scratch_folder
 from harness.training.model_file import load_model
 
 LOADER = Path(__file__).with_name("depth_search_classifier.py")

@@ -15,7 +15,7 @@ from harness import keys
 from harness.comparing.values import Winner
 from harness.schema.records import Unit
 from harness.schema.settings import SearchSpace
-from harness.text.scratch import scratch_folder
+from harness.scratch import scratch_folder
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking import models
 from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_file

@@ -16,8 +16,8 @@ from typing import Any
 from pyarrow import fs
 
 from harness.errors import UserError, full_place
+from harness.scratch import scratch_folder
 from harness.text.files import check_writable
-from harness.text.scratch import scratch_folder
 from harness.text.shown import one_line, redacted, without_secrets
 
 ANSWER_SECONDS = 300.0  # of a storage that has not failed by itself before

@@ -133,6 +133,12 @@ def processes_of(ancestor: int, title: str = "") -> list[int]:
     return [pid for pid, words in titles.items() if title in words.split(" ")[0] and descends(pid)]
 
 
+def left_in(temporary: Path) -> list[str]:
+    """Whatever is there, but for the folder that all temporary ones are made in, which stays."""
+    stays = temporary / f"harness-{os.getuid()}"
+    return [str(path.relative_to(temporary)) for path in temporary.rglob("*") if path != stays]
+
+
 def listening(pids: Iterable[int]) -> set[str]:
     """The addresses, as the kernel writes them, at which processes wait for TCP connections."""
     inodes = set()

@@ -139,7 +139,7 @@ def test_what_is_lost_is_what_the_ledger_says_and_the_end_is_the_same_to_the_bit
                 kill_nine(pid)
         gate.open()
         assert in_storage() == second, "what was under way has not arrived"
-        assert list(temp.glob("*/t000.pt")) == [], "a copy of the checkpoint that it went on from is left behind"
+        assert list(temp.glob("harness-*/*/t000.pt")) == [], "a copy of the checkpoint it went on from is left behind"
     finally:
         driver.kill()
     for results, storing in ((out, uri), (whole, None)):

@@ -1,5 +1,9 @@
 """A Ray of our own: who can reach it, what is said when it dies, and what a run leaves behind."""
 
+import contextlib
+import os
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +24,7 @@ from harness.running import ray_session
 from harness.running.runner import _most_cpus
 from tests import forked
 from tests.rehearsed import make_unit
-from tests.running.results import kill_nine, ledger, listening, local_ray, processes_of, wait_for
+from tests.running.results import kill_nine, ledger, left_in, listening, local_ray, processes_of, wait_for
 
 LOOPBACK = "0000000000000000FFFF00000100007F"  # 127.0.0.1 in /proc/net/tcp6, where Ray's processes listen
 
@@ -61,20 +65,34 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if state(pid) != "Z"]
 
 
+def recorded(folder: Path) -> set[int]:
+    file = folder / "processes"
+    return {int(line.split()[0]) for line in file.read_text().splitlines()} if file.exists() else set()
+
+
 @pytest.mark.slow
 def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_left(temp: Path, tmp_path: Path) -> None:
     driver, started = begun(tmp_path)
     assert listening([driver.pid, *started]) == {LOOPBACK}
     [raylet] = processes_of(driver.pid, "/raylet")
     assert b"RAY_AUTH_MODE=token" in Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
-    assert len(processes_of(driver.pid, "ray::")) == 1, "one trial, one worker: none is idle, and no agent is there"
+    [worker] = processes_of(driver.pid, "ray::")  # one trial, one worker: none is idle, and no agent is there
+    [folder] = temp.glob("harness-*/*")
+    assert folder.parent.stat().st_mode & 0o077 == 0, "whatever Ray does to its own"
+    [log] = folder.glob("session_2*/logs/raylet.out")
+    tail = subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL)  # somebody reads it
+    wait_for(lambda: {*started} <= recorded(folder), "all of them on the list of whom the next run may end")
+    assert driver.pid not in recorded(folder) and tail.pid not in recorded(folder)
     kill_nine(driver.pid)
     driver.wait()
-    assert len(list(temp.iterdir())) == 1, "a killed run cannot tidy up"
+    assert folder.exists(), "a killed run cannot tidy up"
+    wait_for(lambda: not alive([raylet]), "the raylet's end, which the kernel sees to")
+    with contextlib.suppress(ProcessLookupError):  # after some seconds it finds out that the raylet is gone
+        os.kill(worker, signal.SIGSTOP)  # as one deep in native code, which does not find out
 
     for name in ("raylet", "gcs_server"):
         driver, processes = begun(tmp_path)
-        assert alive(started) == [] and len(list(temp.iterdir())) == 1, "the next run tidies up after the one before"
+        assert alive(started) == [] and len(list(temp.glob("harness-*/*"))) == 1, "the next run tidies up"
         [pid] = processes_of(driver.pid, f"/{name}")
         kill_nine(pid)
         assert driver.wait(timeout=60) == 1
@@ -83,7 +101,10 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
         assert stderr.count("\n") == 1 and "(raylet)" not in stdout
         wait_for(lambda pids=processes: not alive(pids), "the end of Ray's processes")  # type: ignore[misc]
         started = processes
-        assert list(temp.iterdir()) == []
+        assert left_in(temp) == []
+    assert tail.poll() is None, "who only read a file there lives on"
+    tail.kill()
+    tail.wait()
 
 
 def asks_for_an_environment(given: Any) -> dict[str, Any]:
@@ -118,7 +139,7 @@ def test_no_more_workers_than_trials_at_once(options: RunOptions, cpus: int, tmp
 
 def test_a_folder_is_short_enough_for_sockets(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ray_session._folder_of_a_run() as folder:
-        assert folder.parent == temp and folder.stat().st_mode & 0o077 == 0
+        assert folder.parent.parent == temp and folder.parent.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("RAY_TMPDIR", "/" + "long/" * 30)
     assert ray_session._short_enough() == Path("/tmp")
 
