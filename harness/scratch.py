@@ -64,7 +64,8 @@ def _ours_alone(temporary: Path) -> Path:
         kind = "a link" if stat.S_ISLNK(found.st_mode) else "a folder" if stat.S_ISDIR(found.st_mode) else "a file"
         raise UserError(
             f"the harness keeps temporary files in a folder that must be a real one and yours alone; {parent} is "
-            f"{kind} of user {found.st_uid}: remove it, or set RAY_TMPDIR and TMPDIR to a folder of your own with a short path"
+            f"{kind} of user {found.st_uid}: remove it, or set RAY_TMPDIR and TMPDIR to a folder of your own with a "
+            "short path"
         )
     if found.st_mode & 0o077:
         parent.chmod(0o700)
