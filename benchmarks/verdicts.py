@@ -1,142 +1,218 @@
 """How often verdicts are wrong, and how often they decide: simulated studies whose truth is known.
 
-Every study is judged by the program's own `judge`. A claim is wrong when its word says something that is not true; an
-"undecided" never is. Differences are Gaussian, or exponential (skewed either way), of standard deviation 1; those of a
-family share half of their variance, as differences to one baseline do. ± is two Monte Carlo standard errors.
+Both keys and Holm's procedure are the program's own. What is claimed is held against the *median* of the differences
+over seeds, which is what verdicts promise something about, and the truth lies exactly on a boundary wherever that is
+worst. Beside it, labelled as such: the same verdicts read as statements about the mean, and the t test of the mean
+alone, which decided up to version 0.2.0.
+
+Differences have standard deviation 1 and share half of their variance, as differences to one baseline do. "Collapse":
+on one seed in ten a method loses 30 standard deviations in every quality. "Ties": on seven seeds of ten it has the
+baseline's own network. "Recorded": seeds drawn from those of `recorded_seeds.csv`, `ldn` against `grid` on quickstart.
 """
 
+import csv
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
-from harness.statistics import Question, Verdict, judge, level_of_look, mean_interval
+from harness.judging import Keys, Looks, Question, holm, judge, keys
+from harness.statistics import LEVEL
 
-LOOKS = (5, 10, 20, 40)
-FIXED = 20  # seeds, to compare the looks with
-PAIRS, MEASURES, SEEDS = 6, 4, 10  # as in `make compare`: seven methods; cost and three qualities
+Array = NDArray[np.float64]
+LOOKS = (12, 20, 40)
+FAMILIES = ((6, 4), (15, 3))  # pairs × measures, the first of them a cost: 24 as in `make compare`, and 45
+SEEDS = (10, 12, 20)
+STUDIES, BATCH = 4000, 250
 MARGIN = 1.0  # in standard deviations of a difference
-STUDIES = 4000
-INSIDE = ("better", "as good", "slightly worse")  # what is claimed of something that is not worse by the margin
-Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-NOISE: dict[str, Draw] = {
-    "Gaussian": lambda rng, shape: rng.standard_normal(shape),
-    "exponential": lambda rng, shape: rng.standard_exponential(shape) - 1,
-    "exponential, mirrored": lambda rng, shape: 1 - rng.standard_exponential(shape),
+TRUTHS = {"all equal": (0.0,), "all on the margin": (-MARGIN,), "a third each, and half-way": (0.0, -MARGIN, -0.5)}
+COLLAPSES, DEPTH_OF_COLLAPSE = 0.1, 30.0
+MEDIAN_OF_TWO_EXPONENTIALS = 1.6783469900166605  # of their sum
+RECORDED = Path(__file__).with_name("recorded_seeds.csv")
+
+
+class Law(NamedTuple):
+    """How differences scatter: (studies, pairs, measures, seeds), and where their mean and median are, by measure."""
+
+    draw: Callable[[np.random.Generator, tuple[int, int, int, int]], Array]
+    mean: Callable[[int], Array]
+    median: Callable[[int], Array]
+
+
+def _shared(noise: Callable[[np.random.Generator, tuple[int, ...]], Array]) -> Callable[..., Array]:
+    def draw(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> Array:
+        studies, _, measures, seeds = shape
+        return (noise(rng, (studies, 1, measures, seeds)) + noise(rng, shape)) / math.sqrt(2)
+
+    return draw
+
+
+def _constant(value: float) -> Callable[[int], Array]:
+    return lambda measures: np.full(measures, value)
+
+
+def _qualities(value: float) -> Callable[[int], Array]:
+    """0 for the cost, which comes first."""
+    return lambda measures: np.where(np.arange(measures) > 0, value, 0.0)
+
+
+_gaussian = _shared(lambda rng, shape: rng.standard_normal(shape))
+_exponential = _shared(lambda rng, shape: rng.standard_exponential(shape) - 1)
+
+
+def _collapse(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> Array:
+    studies, pairs, measures, seeds = shape
+    hit = rng.random((studies, pairs, 1, seeds)) < COLLAPSES
+    return _gaussian(rng, shape) - DEPTH_OF_COLLAPSE * (hit & (np.arange(measures) > 0)[:, None])
+
+
+def _ties(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> Array:
+    studies, pairs, measures, seeds = shape
+    same = (rng.random((studies, pairs, 1, seeds)) < 0.7) & (np.arange(measures) > 0)[:, None]
+    return np.where(same, 0.0, np.round(1.8 * _gaussian(rng, shape)))
+
+
+def _recorded() -> Array:
+    """(measures, seeds), each of mean 0 and standard deviation 1."""
+    with RECORDED.open(encoding="utf-8") as file:
+        rows = np.array([[float(value) for value in list(row.values())[1:]] for row in csv.DictReader(file)]).T
+    return np.asarray((rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, ddof=1, keepdims=True))
+
+
+_seen = _recorded()
+
+
+def _resampled(rng: np.random.Generator, shape: tuple[int, int, int, int]) -> Array:
+    studies, pairs, measures, seeds = shape
+    which = rng.integers(0, _seen.shape[1], (studies, pairs, seeds))
+    return np.moveaxis(_seen[:measures, which], 0, 2)
+
+
+_skew = (MEDIAN_OF_TWO_EXPONENTIALS - 2) / math.sqrt(2)
+LAWS = {
+    "Gaussian": Law(_gaussian, _constant(0), _constant(0)),
+    "exponential": Law(_exponential, _constant(0), _constant(_skew)),
+    "exponential, mirrored": Law(lambda rng, shape: -_exponential(rng, shape), _constant(0), _constant(-_skew)),
+    "collapse on 10 %": Law(
+        _collapse,
+        _qualities(-COLLAPSES * DEPTH_OF_COLLAPSE),
+        _qualities(float(special.ndtri((0.5 - COLLAPSES) / (1 - COLLAPSES)))),
+    ),
+    "ties": Law(_ties, _constant(0), _constant(0)),
+    "recorded": Law(
+        _resampled, lambda measures: np.zeros(measures), lambda measures: np.median(_seen[:measures], axis=1)
+    ),
 }
 
 
-def is_wrong(outcome: str, truth: float, margin: float | None) -> bool:
-    """Whether a word claims what is not true of a mean: each claims a sign, a side of the margin, or both."""
-    at_margin = -math.inf if margin is None else -margin
-    match outcome:
-        case "better" | "cheaper":
-            return truth <= 0
-        case "as good":
-            return truth <= at_margin
-        case "slightly worse":
-            return truth >= 0 or truth <= at_margin
-        case "worse" | "dearer":
-            return truth >= 0
-        case "worse beyond the margin":
-            return truth >= at_margin
-        case _:
-            return False
+class Errors(NamedTuple):
+    """The share of studies with any wrong verdict."""
+
+    any_word: float  # of the typical seed, those "on most seeds" included: what is promised
+    plain: float  # of the typical seed, those without an addition
+    plain_of_mean: float  # the same read as statements about the mean: not promised
+    student_of_mean: float  # the t test of the mean alone: not promised
 
 
-def family_error(noise: Draw, truths: tuple[float, ...], studies: int, looks: tuple[int, ...] = ()) -> float:
-    """The share of studies that make any wrong claim, at any look before all is decided.
-
-    A study has PAIRS × MEASURES questions; pairs take the truths in turn, and the first measure of each, its cost, has
-    no margin.
-    """
-    rng = np.random.default_rng(1)
-    margins = [None if measure == 0 else MARGIN for _ in range(PAIRS) for measure in range(MEASURES)]
-    true = [truths[pair % len(truths)] for pair in range(PAIRS) for _ in range(MEASURES)]
-    wrong = 0
-    for _ in range(studies):
-        n = max(looks, default=SEEDS)
-        shared, own = noise(rng, (MEASURES, n)), noise(rng, (PAIRS, MEASURES, n))
-        data = ((shared + own) / math.sqrt(2)).reshape(PAIRS * MEASURES, n) + np.array(true)[:, None]
-        wrong += any(
-            any(
-                is_wrong(said.outcome, *known)
-                for said, known in zip(verdicts, zip(true, margins, strict=True), strict=True)
-            )
-            for verdicts in _until_decided(data, margins, looks or (n,), looks)
-        )
-    return wrong / studies
+def family_errors(
+    law: Law, family: tuple[int, int], truths: tuple[float, ...], seeds: int, looks: Looks = (), studies: int = STUDIES
+) -> Errors:
+    """Of studies that compare until all is decided; pairs take the truths in turn."""
+    pairs, measures = family
+    truth = np.repeat([truths[pair % len(truths)] for pair in range(pairs)], measures)
+    of_mean, of_median = np.tile(law.mean(measures), pairs), np.tile(law.median(measures), pairs)
+    rng, counts = np.random.default_rng(1), np.zeros(4)
+    for _ in range(0, studies, BATCH):
+        noise = law.draw(rng, (BATCH, pairs, measures, max(looks, default=seeds)))
+        noise = noise.reshape(BATCH, pairs * measures, -1)
+        about_median, about_mean = (noise - at[:, None] + truth[:, None] for at in (of_median, of_mean))
+        either = _wrong(about_median, truth, measures, seeds, looks)
+        counts += [*either[:2], *_wrong(about_mean, truth, measures, seeds, looks)[1:]]
+    return Errors(*(counts / studies).tolist())
 
 
-def _until_decided(
-    data: np.ndarray, margins: list[float | None], looks: tuple[int, ...], declared: tuple[int, ...]
-) -> Iterator[list[Verdict]]:
-    """The verdicts of each look that is taken; rows of `data` are questions."""
-    for n in looks:
-        verdicts = judge(
-            [Question(tuple(row[:n]), margin) for row, margin in zip(data, margins, strict=True)], declared
-        )
-        yield verdicts
-        if all(verdict.is_decided for verdict in verdicts):
-            return
+def _wrong(data: Array, truth: Array, measures: int, seeds: int, looks: Looks) -> list[float]:
+    """How many studies say something wrong: by key 1, by both keys, by key 2 alone."""
+    wrong, going = np.zeros((3, len(data)), bool), np.ones((3, len(data)), bool)
+    is_cost = np.arange(data.shape[1]) % measures == 0
+    for n in looks or (seeds,):
+        found = keys(data[..., :n], (0.0, -MARGIN), looks)
+        sign, mean = _certain(found, is_cost)
+        for rule, claims in enumerate((sign, np.where(sign == mean, sign, 0.0), mean)):
+            over = truth[:, None] - np.array([0.0, -MARGIN])
+            false = ((claims > 0) & (over <= 1e-9)) | ((claims < 0) & (over >= -1e-9))
+            wrong[rule] |= going[rule] & false.any(axis=(1, 2))
+            going[rule] &= ~(claims != 0).any(axis=2).all(axis=1)
+    return [float(row.sum()) for row in wrong]
 
 
-def until_verdict(
-    noise: Draw, truth: float, studies: int, looks: tuple[int, ...], declared: bool = True
-) -> tuple[float, float]:
-    """Of studies of one question: the share that ends inside the margin, and the mean number of seeds."""
-    rng = np.random.default_rng(2)
-    inside = seeds = 0
-    for row in noise(rng, (studies, max(looks))) + truth:
-        *_, last = zip(looks, _until_decided(row[None], [MARGIN], looks, looks if declared else ()), strict=False)
-        seeds += last[0]
-        inside += last[1][0].outcome in INSIDE
-    return inside / studies, seeds / studies
+def _certain(found: Keys, is_cost: NDArray[np.bool_]) -> Iterator[Array]:
+    for key in found:
+        p = key.p.copy()
+        p[:, is_cost, 1] = np.nan
+        yield key.side * holm(p)[0]
 
 
-def coverage(noise: Draw, studies: int, looks: tuple[int, ...]) -> tuple[list[float], float]:
-    """The share of intervals that hold the truth, 0: at each look, and at all of them together."""
-    data = noise(np.random.default_rng(3), (studies, max(looks)))
-    level = level_of_look(looks)
-    held = []
-    for n in looks:
-        intervals = [mean_interval(row[:n], level) for row in data.tolist()]
-        held.append(
-            [found.low is not None and found.high is not None and found.low < 0 < found.high for found in intervals]
-        )
-    return [float(np.mean(row)) for row in held], float(np.mean(np.all(held, axis=0)))
+def power(distance: float, n: int, verdicts: int) -> tuple[float, float]:
+    """Of Gaussian differences: how often both keys, and the t test alone, say of what is inside the margin that it is,
+    as the first of so many verdicts."""
+    data = np.random.default_rng(3).standard_normal((STUDIES * 2, n)) + distance - MARGIN
+    found = keys(data, (-MARGIN,))
+    by_t = (found.mean.p <= LEVEL / verdicts) & (found.mean.side > 0)
+    by_sign = (found.sign.p <= LEVEL / verdicts) & (found.sign.side > 0)
+    return float((by_t & by_sign).mean()), float(by_t.mean())
 
 
-def _share(value: float, studies: int) -> str:
-    return f"{100 * value:.1f} ± {200 * math.sqrt(max(value, 1 / studies) * (1 - value) / studies):.1f} %"
+def settled_by_forecast(distance: float, n: int, studies: int = 400) -> tuple[float, float]:
+    """Of studies of one question that are undecided at n seeds: the share that is decided with as many as were advised,
+    and how many that are on average."""
+    rng, settled = np.random.default_rng(4), 0
+    advised: list[int] = []
+    while len(advised) < studies:
+        values = rng.standard_normal(n) + distance - MARGIN
+        verdict = judge([Question(tuple(values), MARGIN)]).verdicts[0]
+        if verdict.outcome != "undecided" or (needed := verdict.seeds_needed) is None:
+            continue
+        more = np.append(values, rng.standard_normal(needed - n) + distance - MARGIN)
+        settled += judge([Question(tuple(more), MARGIN)]).verdicts[0].is_decided
+        advised.append(needed)
+    return settled / studies, float(np.mean(advised))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:5.1f}"
 
 
 def main() -> Iterator[str]:
-    named = ", ".join(map(str, LOOKS))
-    yield f"any wrong claim in a family of {PAIRS * MEASURES} verdicts (Holm; promised: at most 5 %), {SEEDS} seeds:"
-    mixed = (0.0, -MARGIN, -MARGIN / 2)
-    truths = {"all equal": (0.0,), "all on the margin": (-MARGIN,), "a third each, and half-way": mixed}
-    for name, noise in NOISE.items():
-        for what, truth in truths.items():
-            yield f"  {name}, {what}: {_share(family_error(noise, truth, STUDIES), STUDIES)}"
-    few = STUDIES // 4
-    for name, noise in NOISE.items():
-        yield f"  {name}, a third each, looks {named}: {_share(family_error(noise, mixed, few, LOOKS), few)}"
-    yield f"inside the margin is said of what is on it (promised: 2.5 %), looks {named}:"
-    for name, noise in NOISE.items():
-        wrong, undeclared = (until_verdict(noise, -MARGIN, STUDIES, LOOKS, declared)[0] for declared in (True, False))
-        yield f"  {name}: {_share(wrong, STUDIES)}; had the looks not been declared: {_share(undeclared, STUDIES)}"
-    yield f"inside the margin is said of what is inside it, and the seeds it takes; against {FIXED} seeds at once:"
+    yield f"any wrong verdict in a table, in % of {STUDIES:,} studies; the worst of: {', '.join(TRUTHS)}"
+    yield "  about the typical seed (promised: at most 5): with those on most seeds | without"
+    yield "  read as the mean (not promised): without those on most seeds | t test of the mean alone, as up to 0.2.0"
+    designs = [*((n, ()) for n in SEEDS), (max(LOOKS), LOOKS)]
+    worst = 0.0
+    for seeds, looks in designs:
+        at = f"interim analyses at {', '.join(map(str, looks))}" if looks else f"{seeds} seeds"
+        for family in FAMILIES:
+            yield f"{family[0] * family[1]} verdicts, {at}:"
+            for name, law in LAWS.items():
+                rows = [family_errors(law, family, truths, seeds, looks) for truths in TRUTHS.values()]
+                found = Errors(*map(max, zip(*rows, strict=True)))
+                worst = max(worst, found.any_word)
+                yield "  {:22s} {} | {}   [{} | {}]".format(name, *map(_percent, found))
+    error = 200 * math.sqrt(LEVEL * (1 - LEVEL) / STUDIES)
+    yield f"largest of those that are promised: {100 * worst:.1f} % (± {error:.1f}: two standard errors)"
+    yield "inside the margin is said of what is inside it, Gaussian, in %: two keys / t test alone"
+    for verdicts in (1, 24):
+        for distance in (0.5, 1.0, 2.0):
+            shares = [(n, *power(distance, n, verdicts)) for n in (10, 12, 20, 30, 40)]
+            listed = ", ".join(f"{100 * both:.0f} / {100 * t:.0f} at {n}" for n, both, t in shares)
+            yield f"  {distance:g} standard deviations inside, first of {verdicts}: {listed} seeds"
+    yield "seeds advised where undecided, and the share decided with that many (said: 4 in 5):"
     for distance in (0.5, 0.75, 1.0):
-        found, seeds = until_verdict(NOISE["Gaussian"], distance - MARGIN, STUDIES, LOOKS)
-        fixed, _ = until_verdict(NOISE["Gaussian"], distance - MARGIN, STUDIES, (FIXED,))
-        yield (
-            f"  {distance:g} standard deviations from the margin: {_share(found, STUDIES)} with {seeds:.1f} seeds on "
-            f"average; {_share(fixed, STUDIES)} with {FIXED}"
-        )
-    level = 100 * (1 - level_of_look(LOOKS))
-    yield f"intervals that hold the truth (promised: {level:.2f} % at each look, 95 % at all of them together):"
-    for name, noise in NOISE.items():
-        each, together = coverage(noise, STUDIES, LOOKS)
-        listed = ", ".join(f"{100 * share:.1f} % at {n}" for share, n in zip(each, LOOKS, strict=True))
-        yield f"  {name}: {listed}; at all looks {_share(together, STUDIES)}"
+        for n in (6, 12):
+            share, advised = settled_by_forecast(distance, n)
+            inside = f"{distance:g} standard deviations inside, {n} seeds so far"
+            yield f"  {inside}: {advised:.0f} on average, {100 * share:.0f} %"

@@ -145,7 +145,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
         _print_comparison(results, "table", full)
         console.print(f"report: {results.report()}", soft_wrap=True)
         winner = results.comparison.winner
-        console.print(f"winner: {winner.method} seed {winner.seed}, {winner.why}", soft_wrap=True)
+        console.print(f"winner: a seed of {winner.method} (seed {winner.seed}), {winner.why}", soft_wrap=True)
         if results.tracked:
             log_report(results, planned.tracked_to.uri)
             _print_view(planned.tracked_to, results.space)

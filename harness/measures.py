@@ -52,6 +52,11 @@ class Measure:
     better: Better | None = None  # None: neither
     margin: str | None = None  # the field of `spaces.Margins` that it is judged by; None: it has no verdict
 
+    @property
+    def sign(self) -> float:
+        """Of an advantage: a difference times this is positive where it is better."""
+        return -1.0 if self.better == "lower" else 1.0
+
     def margin_in(self, margins: Margins) -> float | None:
         return None if self.margin is None else float(getattr(margins, self.margin))
 

@@ -23,7 +23,7 @@ from harness.text.files import checked_path
 from harness.text.shown import counted, redacted
 
 DEFAULT_OUT: Final = Path("results")
-DEFAULT_LOOKS: Final = (5, 10, 20, 40)
+DEFAULT_LOOKS: Final = (12, 20, 40)
 LARGEST_SEED: Final = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use
 STORAGES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # that pyarrow writes to
 _MOST = 10**9  # of anything: more than there is
@@ -82,7 +82,7 @@ class RunOptions(Frozen):
     until_verdict: bool = False
     """Add seeds in steps and stop when every verdict is decided; see --looks."""
     looks: tuple[int, ...] = ()
-    """Numbers of seeds at which --until-verdict compares, fixed before the first one (default: 5,10,20,40)."""
+    """Numbers of seeds at which --until-verdict compares, fixed before the first one (default: 12,20,40)."""
     max_cost: Annotated[float | None, ABOVE_0] = None
     """Budget in device-seconds: running trials finish, no new ones start."""
     usd_per_hour: Annotated[float | None, AT_LEAST_0] = None
@@ -248,7 +248,7 @@ def seeds_of(given: Seeds) -> list[int]:
 
 
 def look_numbers(given: Seeds) -> tuple[int, ...]:
-    """`5,10,20,40`, or numbers."""
+    """`12,20,40`, or numbers."""
     try:
         looks = _parse_seeds(given) if isinstance(given, str) else whole_numbers(given)
     except (ValueError, TypeError):

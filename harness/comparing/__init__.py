@@ -55,13 +55,13 @@ def compare(
 
     exhaustive = exhaustive_method(by_method)
     pairs = asked(by_method, named if exhaustive else reference, exhaustive)
-    search = build_stage("search", by_method, pairs, looks.all)
+    search = build_stage("search", by_method, pairs)
     doubts = contamination(by_method, search.pairs)
     cost = leading_cost(doubts)
     search = with_verdicts(search, cost, margins, looks.all)
     usual = asked(by_method, None if exhaustive else _default_reference(units), exhaustive)
-    unasked = None if usual == pairs else build_stage("search", by_method, usual, looks.all)
-    refit = build_stage("search + refit", by_method, pairs, looks.all) if refitted else None
+    unasked = None if usual == pairs else build_stage("search", by_method, usual)
+    refit = build_stage("search + refit", by_method, pairs) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
     baselines = [units for method, units in by_method.items() if method != reference]

@@ -82,11 +82,12 @@ def _on_margins(margins: Margins, spread: Mapping[str, float]) -> Iterator[str]:
 
 def _on_looks(looks: Looks) -> Iterator[str]:
     if len(looks.all) > 1:
-        why = "declared before the first" if not looks.taken else "some of them added after a verdict had been seen"
+        why = "fixed in advance" if not looks.taken else "some of them added after a verdict had been seen"
         at = ", ".join(map(str, looks.all[:-1]))
         yield (
-            f"The verdicts are looked at {len(looks.all)} times, at {at} and {looks.all[-1]} seeds, {why}; intervals "
-            "and words are those of one look among so many, so that all looks together are wrong in 5 % of cases."
+            f"Interim analyses: methods are compared {len(looks.all)} times, at {at} and {looks.all[-1]} seeds, {why}. "
+            "Intervals and verdicts are adjusted for that, so that all of them together are wrong in at most 5 % of "
+            "cases."
         )
 
 

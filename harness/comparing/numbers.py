@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from harness.statistics import Interval
+from harness.statistics import Interval, MedianInterval
 
 MINUS = "−"
 ROUNDING = 1e-12  # of sums; nothing that we measure is as small
@@ -49,6 +49,13 @@ def signed(interval: Interval) -> str:
     decimals = _decimals((interval.high - interval.low) / 2, two_digits=True)
     ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"
     return f"{_signed(interval.mean, decimals)} ({ends})"
+
+
+def signed_median(found: MedianInterval | None) -> str:
+    """The same of a median; `–` of none."""
+    if found is None:
+        return "–"
+    return signed(Interval(mean=found.median, low=found.low, high=found.high, n=found.n))
 
 
 def gain(advantage: Interval) -> str:

@@ -26,12 +26,9 @@ from harness.comparing.values import Comparison, Pair
 from harness.measures import COMPARED, Measure
 from harness.statistics import Interval
 from harness.text.shown import counted, markdown_text
+from harness.verdicts import kind_of, shown
 
-_OUTCOME_STYLES = {
-    **dict.fromkeys(("better", "as good", "identical", "cheaper"), "green"),
-    **dict.fromkeys(("worse", "worse beyond the margin", "dearer"), "red"),
-    **dict.fromkeys(("slightly worse", "undecided", "withheld"), "yellow"),
-}
+_STYLES = {"good": "green", "bad": "red", "open": "yellow", "none": ""}
 NOTES = 3  # that a run ends with
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
@@ -61,16 +58,19 @@ def _who(comparison: Comparison) -> str:
 def _how_to_read(comparison: Comparison) -> Iterator[str]:
     pairs = comparison.search.pairs
     if pairs:
-        looks = len(comparison.looks.all)
-        level = confidence(comparison.search) + " interval" + (f", one of {looks} looks" if looks > 1 else "")
-        yield f"Under each word: the ratio of costs, or the difference, with its {level}."
+        times = len(comparison.looks.all)
+        analyses = f", adjusted for {times} interim analyses" if times > 1 else ""
+        yield (
+            f"Under each verdict: the ratio of costs, or the mean difference, with its {confidence(comparison.search)} "
+            f"interval{analyses}; “outside on”: seeds on which it is worse by the margin or more."
+        )
     verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
     if verdicts:
         yield family(comparison.search)
     needed = sorted(verdict.seeds_needed for verdict in verdicts if verdict.seeds_needed)
     if needed:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
-        yield f"What is undecided needs roughly {span} seeds in all."
+        yield f"To decide the rest takes about {span} seeds in all (chance 4 in 5, each)."
     yield comparison.margins_said
     if said := names_phrase(comparison.full_names):
         yield said
@@ -100,8 +100,9 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
 
 
 def _word_and_number(pair: Pair, measure: Measure, number: str) -> Text:
-    word = outcome_of(pair, measure)
-    return Text.assemble((word, _OUTCOME_STYLES.get(word, "")), "\n", number)
+    word, failed = outcome_of(pair, measure), pair.failures.get(measure.key)
+    outside = f"\noutside on {failed.count} of {failed.n}" if failed and failed.count and not pair.withheld else ""
+    return Text.assemble((shown(word), _STYLES[kind_of(word)]), "\n", number, outside)
 
 
 def leading_notes(comparison: Comparison) -> RenderableType:
@@ -122,7 +123,7 @@ def summary(comparison: Comparison) -> RenderableType:
         parts.append(_lines("Missing", [_missing(comparison)]))
     if comparison.fairness:
         listed = [f"{item.rule}: {item.detail}" for item in comparison.fairness]
-        parts.append(_lines("Not equal between methods; the verdicts it touches are withheld", listed))
+        parts.append(_lines("Unfair comparison: affected verdicts are withheld", listed))
     parts.append(_lines("Notes", comparison.notes))
     return Group(*parts)
 
@@ -155,7 +156,7 @@ def rich_table(view: TableView, colours: Mapping[str, str]) -> RenderableType:
 
 
 def _cell(cell: str) -> Text:
-    return Text(cell, style=_OUTCOME_STYLES.get(cell.split(",")[0], ""))
+    return Text(cell, style=_STYLES[kind_of(cell.split(",")[0])])
 
 
 def _lines(title: str, lines: Sequence[str]) -> RenderableType:
@@ -213,7 +214,14 @@ CSV_COLUMNS = (
     *("costs", "method", "measure", "unit", "seeds", "mean", "low", "high"),
     *("baseline", "paired_seeds", "compared_by", "value", "value_low", "value_high"),
     *("margin", "verdict", "seeds_needed_in_all"),
+    *("median", "median_low", "median_high", "failed_seeds", "failed_at_most", "worst_advantage", "worst_seed"),
 )
+
+
+_NOTHING = ("",) * (len(CSV_COLUMNS) - CSV_COLUMNS.index("baseline"))
+
+
+_NOTHING = ("",) * (len(CSV_COLUMNS) - CSV_COLUMNS.index("baseline"))
 
 
 def as_csv(comparison: Comparison) -> str:
@@ -227,7 +235,7 @@ def as_csv(comparison: Comparison) -> str:
             for measure in (measure for measure in COMPARED if measure.key in row.values):
                 what = (stage.name, row.method, measure.key, measure.unit, len(row.seeds))
                 own = (*what, *_ends(row.values[measure.key]))
-                writer.writerows([(*own, *_against(pair, measure)) for pair in pairs] or [own + ("",) * 9])
+                writer.writerows([(*own, *_against(pair, measure)) for pair in pairs] or [own + _NOTHING])
     return text.getvalue()
 
 
@@ -237,11 +245,15 @@ def _against(pair: Pair, measure: Measure) -> tuple[object, ...]:
     if measure.key in pair.cost_ratios:
         found, by = inverse(pair.cost_ratios[measure.key]), "ratio"
     if found is None:
-        return ("",) * 9
+        return _NOTHING
     verdict = pair.verdicts.get(measure.key)
     word = outcome_of(pair, measure) if pair.withheld or verdict else ""
     judged_by = (verdict.margin, word, verdict.seeds_needed) if verdict else (None, word, None)
-    return (pair.baseline, len(pair.seeds), by, *_ends(found), *("" if each is None else each for each in judged_by))
+    median, failed = pair.medians.get(measure.key), pair.failures.get(measure.key)
+    middle = (median.median, median.low, median.high) if median else (None,) * 3
+    fails = (failed.count, failed.at_most, failed.worst, failed.worst_seed) if failed else (None,) * 4
+    told = (*judged_by, *middle, *fails)
+    return (pair.baseline, len(pair.seeds), by, *_ends(found), *("" if each is None else each for each in told))
 
 
 def _ends(found: Interval) -> tuple[object, ...]:

@@ -1,16 +1,20 @@
 """The answer in words: one plain sentence per pair, and a headline over all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
 from harness.comparing.values import Contamination, Pair, Stage, Winner
+from harness.judging import MOST_SEEDS, Verdict
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.schema.settings import Margins
-from harness.statistics import MOST_SEEDS, Interval, Verdict
+from harness.statistics import Failures, Interval
 from harness.text.shown import counted
+from harness.verdicts import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
 
+AGAIN = "all of them together, or a refit with --refit, are alternatives"
+_NOT_CERTAIN = " (whether that is less is undecided)"
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
 
 
@@ -20,25 +24,37 @@ def leading_cost(doubts: Contamination) -> Measure:
 
 
 def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[str]) -> str:
-    """What a person wants to know: "exits does grid's job at 0.12 of its cost; ldn at 0.22, slightly worse in ECE." """
+    """What a person wants to know: "exits matches grid at 0.12 of its cost; ldn at 0.22, slightly worse in ECE." """
     told = [pair for pair in stage.pairs if not pair.withheld]
     if not told:
         return f"No verdict on {reference}: " + (
-            "every comparison lacks a second seed or differs in more than the method."
+            "the methods were not compared on equal terms."
             if stage.pairs
             else "there is no other method on the same seeds."
         )
+    verdicts = [verdict for pair in told for verdict in pair.verdicts.values()]
+    if all(verdict.outcome == "too few seeds" for verdict in verdicts):
+        return f"No verdict yet: {too_few(stage)}."
     if stage.against is None:
         parts = [_against_many(told, cost)]
     else:
         groups = [[pair for pair in told if (pair.method in one_shots) == learns] for learns in (True, False)]
         parts = [_jobs(group, cost) for group in groups if group]
         parts[1:] = [f"Of the searches, {jobs}" for jobs in parts[1:]]
-    verdicts = [verdict for pair in told for verdict in pair.verdicts.values()]
     decided, withheld = sum(verdict.is_decided for verdict in verdicts), len(stage.pairs) - len(told)
     of = f"{decided} of {counted(len(verdicts), 'verdict')} {'is' if decided == 1 else 'are'} decided"
     parts.append(of + (f"; {withheld} withheld" if withheld else ""))
     return ". ".join(parts) + "."
+
+
+def too_few(stage: Stage) -> str:
+    """`4 seeds are too few for 24 verdicts together, which need at least 10`."""
+    most = max(len(pair.seeds) for pair in stage.pairs)
+    count = sum(len(pair.verdicts) for pair in stage.pairs)
+    together = f"{count} verdicts together, which need" if count > 1 else "a verdict, which needs"
+    return (
+        f"{counted(most, 'seed')} {'is' if most == 1 else 'are'} too few for {together} at least {stage.fewest_seeds}"
+    )
 
 
 def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
@@ -46,11 +62,11 @@ def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
     method, count = pairs[0].method, len(pairs)
     costs = [pair.verdicts[cost.key].outcome for pair in pairs if cost.key in pair.verdicts]
     words = [
-        f"{word} than {costs.count(word)} of {counted(count, 'method')}"
+        f"{shown(word)} than {costs.count(word)} of {counted(count, 'method')}"
         for word in ("cheaper", "dearer")
         if word in costs
     ]
-    parts = [f"{method} is {' and '.join(words) or 'neither clearly cheaper nor dearer than any method'}"]
+    parts = [f"{method} is {' and '.join(words) or 'neither clearly cheaper nor more expensive than any method'}"]
     for word in _LOST:
         for quality in QUALITIES:
             than = [pair.baseline for pair in pairs if quality.title in _titles(pair, word)]
@@ -60,46 +76,63 @@ def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
 
 _WITHIN = "slightly worse"  # what the margin allows
 _LOST = ("worse beyond the margin", "worse", _WITHIN)
-_OPEN = ("undecided", "no spread measured")
+_MATCHES = ("better", "as good", _WITHIN)
+_ON_MOST_SEEDS = tuple(word + ON_MOST_SEEDS for word in (*_LOST, "as good", "better"))
 
 
 def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
-    """Each method against the same baseline; it does the baseline's job where it loses only what the margin allows."""
+    """Each method against the same baseline; it matches it where it loses only what the margin allows."""
     texts: list[str] = []
-    for pair in sorted(pairs, key=lambda pair: (not _does_the_job(pair), -_ratio(pair, cost))):
+    for pair in sorted(pairs, key=lambda pair: (not matches(pair), -_ratio(pair, cost))):
         if texts:
             who = f"{pair.method} {_at_cost(pair, cost, '')}"
-        elif _does_the_job(pair):
-            who = f"{pair.method} does {pair.baseline}'s job {_at_cost(pair, cost, ' of its cost')}"
+        elif matches(pair):
+            who = f"{pair.method} matches {pair.baseline} {_at_cost(pair, cost, ' of its cost')}"
         else:
             whose = f" of {pair.baseline}'s cost"
             who = f"{pair.method} {_at_cost(pair, cost, whose)}"
-        said = [f"{word} in {listed(titles)}" for word in (*_LOST, *_OPEN) if (titles := _titles(pair, word))]
-        link = ", " if _does_the_job(pair) else " is "
+        words = (*_LOST, *_ON_MOST_SEEDS, *sorted(UNANSWERED, reverse=True))
+        said = [_in_measures(pair, word, titles) for word in words if (titles := _titles(pair, word))]
+        link = ", " if matches(pair) else " is "
         texts.append(f"{who}{link}{', '.join(said)}" if said else who)
     return "; ".join(texts)
 
 
-def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
-    """The network to take home: of the cheapest method that does the baseline's job, the seed best on validation.
+def _in_measures(pair: Pair, word: str, titles: Sequence[str]) -> str:
+    """`as good in accuracy on most seeds only (outside the margin on 2 of 20)`."""
+    if is_plain(word) or word in UNANSWERED:
+        return f"{shown(word)} in {listed(titles)}"
+    found = [pair.failures[q.key] for q in QUALITIES if q.title in titles and q.key in pair.failures]
+    most = max(found, key=lambda each: each.count, default=None)
+    outside = f" (outside the margin on {most.count} of {most.n})" if most and most.count else ""
+    return f"{plain_part(word)} in {listed(titles)} on most seeds only{outside}"
 
-    The baseline does its own job. Where no verdict says who does it, the method is the best on validation too.
+
+def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
+    """The network to take home: a seed of the cheapest method that matches the baseline and is cheaper for certain.
+
+    The baseline matches itself. Where there is no verdict, the method is the best on validation.
     """
     told = [pair for pair in stage.pairs if not pair.withheld]
     if stage.against and told:
-        able = [pair for pair in told if _does_the_job(pair) and _ratio(pair, cost) > 1]
+        able = [pair for pair in told if matches(pair) and _word(pair, cost.key) == "cheaper"]
         method = max(able, key=lambda pair: _ratio(pair, cost)).method if able else stage.against
-        why = f"the cheapest that does {stage.against}'s job" if able else "nothing cheaper is shown to do its job"
+        why = f"the cheapest method that matches {stage.against}" if able else "nothing cheaper is shown to match it"
     else:
         method = max(by_method, key=lambda name: fmean(_on_validation(unit) for unit in by_method[name]))
         why = "the best mean log-likelihood on validation; there is no verdict"
     seed = max(by_method[method], key=_on_validation).seed
-    of_seeds = "; of its seeds the best on validation" if len(by_method[method]) > 1 else ""
-    return Winner(method=method, seed=seed, why=why + of_seeds)
+    if len(by_method[method]) > 1:
+        why += f" (of its seeds the best on validation, which says little about new rows; {AGAIN})"
+    return Winner(method=method, seed=seed, why=why)
 
 
 def _on_validation(unit: Finished) -> float:
     return unit.result.val.log_likelihood
+
+
+def _word(pair: Pair, key: str) -> str:
+    return pair.verdicts[key].outcome if key in pair.verdicts else ""
 
 
 def _titles(pair: Pair, word: str) -> list[str]:
@@ -108,8 +141,10 @@ def _titles(pair: Pair, word: str) -> list[str]:
     return [title for title, outcome in said.items() if outcome == word]
 
 
-def _does_the_job(pair: Pair) -> bool:
-    return not any(_titles(pair, word) for word in (*_LOST, *_OPEN) if word != _WITHIN)
+def matches(pair: Pair) -> bool:
+    """Whether no quality is lost but what the margin allows, of the typical seed and of the mean."""
+    words = [_word(pair, quality.key) for quality in QUALITIES if quality.key in pair.verdicts]
+    return bool(words) and all(word in _MATCHES for word in words)
 
 
 def _ratio(pair: Pair, cost: Measure) -> float:
@@ -120,7 +155,7 @@ def _at_cost(pair: Pair, cost: Measure, whose: str) -> str:
     found, verdict = pair.cost_ratios.get(cost.key), pair.verdicts.get(cost.key)
     if found is None or verdict is None:
         return "at a cost that was not recorded"
-    doubt = "" if verdict.is_decided else " (whether that is less is undecided)"
+    doubt = "" if verdict.is_decided else " (on most seeds)" if verdict.outcome not in UNANSWERED else _NOT_CERTAIN
     return f"at {ratio(1 / found.mean)}{whose}{doubt}"
 
 
@@ -147,21 +182,37 @@ def sentence(pair: Pair, contaminated: bool) -> str:
         return f"{pair.method} against {pair.baseline}: no verdict, because the units are not equal in: {rules}."
     leading = (TFLOP, EPOCHS) if contaminated and TFLOP.key in pair.cost_ratios else (DEVICE_SECONDS,)
     ratios = {COST_WORDS[measure.key]: pair.cost_ratios.get(measure.key) for measure in leading}
-    costs = cost_phrase(pair.method, pair.baseline, {what: found for what, found in ratios.items() if found})
+    open_costs = {COST_WORDS[each.key] for each in leading if each.key in pair.verdicts and not _is_clear(pair, each)}
+    known = {what: found for what, found in ratios.items() if found}
+    costs = cost_phrase(pair.method, pair.baseline, known, open_costs)
     if len(pair.seeds) == 1:
         return f"{costs}, on one seed only: no interval and no verdict."
     qualities = [
-        quality_phrase(measure.title, measure.unit, pair.verdicts[measure.key], pair.differences[measure.key])
+        quality_phrase(
+            measure.title,
+            measure.unit,
+            pair.verdicts[measure.key],
+            pair.differences[measure.key],
+            pair.failures.get(measure.key),
+        )
         for measure in QUALITIES
         if measure.key in pair.verdicts
     ]
     return "; ".join([costs, *qualities]) + "."
 
 
-def cost_phrase(method: str, baseline: str, ratios: Mapping[str, Interval]) -> str:
+def _is_clear(pair: Pair, cost: Measure) -> bool:
+    return pair.verdicts[cost.key].outcome not in UNANSWERED
+
+
+def cost_phrase(
+    method: str, baseline: str, ratios: Mapping[str, Interval], undecided: Container[str] = frozenset()
+) -> str:
     """`ldn needs 6.1× (4.8–7.9) less device time than grid`; `ratios` are baseline / method, by what is counted."""
     same = [what for what, found in ratios.items() if found.mean == 1 and found.low is None]
-    clear = {what: found for what, found in ratios.items() if what not in same and not straddles_one(found)}
+    clear = {
+        what: found for what, found in ratios.items() if not (what in same or what in undecided or straddles_one(found))
+    }
     phrases = [
         f"{method} and {baseline} do not differ clearly in {what} "
         f"({baseline} needs {ratio_with_ends(found)} of {method}'s)"
@@ -193,12 +244,19 @@ def straddles_one(found: Interval) -> bool:
     return found.low is not None and found.high is not None and found.low <= 1 <= found.high
 
 
-def quality_phrase(title: str, unit: str, verdict: Verdict, difference: Interval) -> str:
+def quality_phrase(
+    title: str, unit: str, verdict: Verdict, difference: Interval, failed: Failures | None = None
+) -> str:
     """`its accuracy is slightly worse, by 0.004 (0.001 to 0.007), which is within the margin of 0.01`.
 
     `difference` has the measure's own direction, as the tables show it.
     """
     margin = f"{verdict.margin:g} {unit}".strip()
+    said = _said(title, margin, verdict, difference)
+    return f"{said}; {failures_phrase(failed)}" if failed and failed.count else said
+
+
+def _said(title: str, margin: str, verdict: Verdict, difference: Interval) -> str:
     by = loss(verdict.advantage)
     match verdict.outcome:
         case "better":
@@ -211,17 +269,28 @@ def quality_phrase(title: str, unit: str, verdict: Verdict, difference: Interval
             return f"its {title} is worse, by {by}; whether by more than the margin of {margin} is open"
         case "worse beyond the margin":
             return f"its {title} is worse by more than the margin of {margin}: by {by}"
-        case "identical":
-            return f"its {title} is identical on every seed"
         case "undecided":
             return f"its {title} is undecided ({signed(difference)}): {seeds_needed(verdict)} would decide"
+        case "too few seeds":
+            return f"its {title} differs by {signed(difference)}, on too few seeds for a verdict"
         case _:
-            return f"{title}: all seeds differ by the same amount, so there is no interval and no verdict"
+            return (
+                f"its {title} is {plain_part(verdict.outcome)} on most seeds, but a few decide the mean "
+                f"({signed(difference)}, margin {margin})"
+            )
+
+
+def failures_phrase(failed: Failures) -> str:
+    """`outside the margin on 2 of 20 seeds (at most 28 % of all seeds), worst on seed 7`."""
+    return (
+        f"outside the margin on {failed.count} of {counted(failed.n, 'seed')} (at most {100 * failed.at_most:.0f} % of "
+        f"all seeds), worst on seed {failed.worst_seed}"
+    )
 
 
 def seeds_needed(verdict: Verdict) -> str:
-    """A rough number, so two digits of it."""
+    """A rough number, so two digits of it, with the chance that so many decide."""
     if verdict.seeds_needed is None:
         return f"more than {MOST_SEEDS} seeds in all"
     rough = verdict.seeds_needed if verdict.seeds_needed < 100 else round(verdict.seeds_needed, -1)
-    return f"about {rough} seeds in all"
+    return f"about {rough} seeds in all (chance 4 in 5)"

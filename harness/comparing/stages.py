@@ -1,20 +1,19 @@
 """Rows and pairs of one cost mode: means per method, and who is compared with whom."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.values import MethodRow, Pair, Stage
-from harness.measures import COMPARED, COSTS, QUALITIES, TFLOP, Measure, Outcome, judged
+from harness.judging import Looks, Question, Verdict, judge
+from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
 from harness.schema.records import SearchResult
 from harness.schema.settings import Margins
 from harness.statistics import (
-    Question,
-    Verdict,
+    LEVEL,
     difference_interval,
-    judge,
-    level_of_look,
+    failures,
     log_ratios,
     mean_interval,
     ratio_interval,
@@ -41,9 +40,7 @@ def asked(by_method: ByMethod, reference: str | None, exhaustive: str | None) ->
     return [(method, exhaustive) for method in methods if exhaustive and method != exhaustive]
 
 
-def build_stage(
-    name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]], looks: tuple[int, ...]
-) -> Stage:
+def build_stage(name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]]) -> Stage:
     """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them.
 
     A quality that some units were not measured by, since they are older than it, is left out for all.
@@ -58,15 +55,13 @@ def build_stage(
         return {key: value for key, value in values.items() if value is not None}
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
-    level = level_of_look(looks)
-    found = (_pair(by_method[method], by_method[baseline], read, level) for method, baseline in pairs)
+    found = (_pair(by_method[method], by_method[baseline], read) for method, baseline in pairs)
     return Stage(name=name, rows=rows, pairs=tuple(pair for pair in found if pair is not None))
 
 
 def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
     read_units = [read(unit) for unit in units]
-    known = [measure.key for measure in COMPARED if all(measure.key in values for values in read_units)]
-    per_seed = {key: tuple(values[key] for values in read_units) for key in known}
+    per_seed = {key: tuple(values) for key, values in _columns(read_units).items()}
     return MethodRow(
         method=method,
         seeds=tuple(unit.seed for unit in units),
@@ -81,27 +76,85 @@ def paired(method: Sequence[Finished], baseline: Sequence[Finished]) -> list[tup
     return [(unit, others[unit.seed]) for unit in method if unit.seed in others]
 
 
-def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: tuple[int, ...]) -> Stage:
-    """The stage judged. The family of verdicts that hold together (Holm) is: all pairs of the stage that are not
-    withheld × (the cost that leads, and every quality with a margin). Nothing else is claimed of a stage."""
+def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: Looks) -> Stage:
+    """The stage judged. The family of verdicts that hold together is: all pairs of the stage that are not withheld ×
+    (the cost that leads, and every quality with a margin). Nothing else is claimed of a stage.
+
+    Its intervals become those that the verdicts follow from."""
     rows = {row.method: row for row in stage.rows}
-    questions: dict[tuple[int, str], Question] = {}
-    for place, pair in enumerate(stage.pairs):
-        if pair.withheld:
-            continue
-        ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
-        if cost.key in pair.cost_ratios:
-            ratios = log_ratios(theirs[cost.key], ours[cost.key])
-            questions[place, cost.key] = Question(tuple(ratios), counted=cost is TFLOP)
-        for measure, margin in judged(margins, pair.differences).items():
-            sign = 1.0 if measure.better == "higher" else -1.0
-            gains = zip(ours[measure.key], theirs[measure.key], strict=True)
-            questions[place, measure.key] = Question(tuple(sign * (a - b) for a, b in gains), margin)
-    verdicts: list[dict[str, Verdict]] = [{} for _ in stage.pairs]
-    for (place, key), verdict in zip(questions, judge(list(questions.values()), looks), strict=True):
-        verdicts[place][key] = verdict
-    pairs = [pair.model_copy(update={"verdicts": said}) for pair, said in zip(stage.pairs, verdicts, strict=True)]
-    return stage.model_copy(update={"pairs": tuple(pairs)})
+    asked: list[dict[str, Question]] = [
+        {} if pair.withheld else _questions(rows, pair, cost, margins) for pair in stage.pairs
+    ]
+    family = judge([question for each in asked for question in each.values()], looks)
+    verdicts = iter(family.verdicts)
+    said = [{key: next(verdicts) for key in each} for each in asked]
+    judged_pairs = (
+        _judged(rows, pair, questions, verdicts, 1 - family.confidence)
+        for pair, questions, verdicts in zip(stage.pairs, asked, said, strict=True)
+    )
+    return stage.model_copy(
+        update={
+            "pairs": tuple(judged_pairs),
+            "median_confidence": family.median_confidence,
+            "fewest_seeds": family.fewest_seeds,
+        }
+    )
+
+
+def _questions(rows: Mapping[str, MethodRow], pair: Pair, cost: Measure, margins: Margins) -> dict[str, Question]:
+    ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
+    found: dict[str, Question] = {}
+    if cost.key in pair.cost_ratios:
+        found[cost.key] = Question(tuple(log_ratios(theirs[cost.key], ours[cost.key])))
+    for measure, margin in judged(margins, pair.differences).items():
+        gains = zip(ours[measure.key], theirs[measure.key], strict=True)
+        found[measure.key] = Question(tuple(measure.sign * (a - b) for a, b in gains), margin)
+    return found
+
+
+def _judged(
+    rows: Mapping[str, MethodRow],
+    pair: Pair,
+    questions: Mapping[str, Question],
+    verdicts: Mapping[str, Verdict],
+    level: float,
+) -> Pair:
+    ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
+    return pair.model_copy(
+        update={
+            "verdicts": verdicts,
+            "medians": {
+                measure.key: verdicts[measure.key].median.times(measure.sign)
+                for measure in QUALITIES
+                if measure.key in verdicts
+            },
+            "failures": {
+                key: failures(question.advantages, pair.seeds, question.margin)
+                for key, question in questions.items()
+                if question.margin is not None
+            },
+            **_intervals(ours, theirs, level),
+        }
+    )
+
+
+def _intervals(
+    ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]], level: float = LEVEL
+) -> dict[str, Any]:
+    """Of means, paired by seed, at a level; a cost of nothing has no ratio."""
+    return {
+        "confidence": 1 - level,
+        "cost_ratios": {
+            measure.key: ratio_interval(theirs[measure.key], ours[measure.key], level)
+            for measure in COSTS
+            if all(value > 0 for side in (ours, theirs) for value in side.get(measure.key, (0.0,)))
+        },
+        "differences": {
+            measure.key: difference_interval(ours[measure.key], theirs[measure.key], level)
+            for measure in QUALITIES
+            if measure.key in ours and measure.key in theirs
+        },
+    }
 
 
 def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
@@ -109,36 +162,23 @@ def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
     return {key: [values[place] for place in places] for key, values in row.per_seed.items()}
 
 
-def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader, level: float) -> Pair | None:
+def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader) -> Pair | None:
     pairs = paired(method, baseline)
     if not pairs:
         return None
-    ours = [read(unit) for unit, _ in pairs]
-    theirs = [read(unit) for _, unit in pairs]
-
-    def column(values: Sequence[Mapping[str, float]], key: str) -> list[float]:
-        return [value[key] for value in values]
-
     unequal = tuple(differences_between([unit for pair in pairs for unit in pair]))
-    withheld = [f"{item.rule}: {item.detail}" for item in unequal]
-    if len(pairs) == 1:
-        withheld.append("one seed: there is no interval, so there is no verdict")
     return Pair(
         method=method[0].method,
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
-        confidence=1 - level,
-        cost_ratios={
-            measure.key: ratio_interval(column(theirs, measure.key), column(ours, measure.key), level)
-            for measure in COSTS
-            if all(values.get(measure.key, 0.0) > 0 for values in (*ours, *theirs))
-        },
-        differences={
-            measure.key: difference_interval(column(ours, measure.key), column(theirs, measure.key), level)
-            for measure in QUALITIES
-            if measure.key in ours[0]
-        },
+        **_intervals(_columns([read(unit) for unit, _ in pairs]), _columns([read(unit) for _, unit in pairs])),
         verdicts={},
         unequal=unequal,
-        withheld=tuple(withheld),
+        withheld=tuple(f"{item.rule}: {item.detail}" for item in unequal),
     )
+
+
+def _columns(values: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """By measure that all units have."""
+    known = [measure.key for measure in COMPARED if all(measure.key in each for each in values)]
+    return {key: [each[key] for each in values] for key in known}

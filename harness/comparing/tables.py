@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.comparing.anytime import ORDERS
-from harness.comparing.numbers import inverse, listed, mean_and_spread, plain, ratio_with_ends, signed
-from harness.comparing.sentences import seeds_needed
+from harness.comparing.numbers import (
+    inverse,
+    listed,
+    mean_and_spread,
+    plain,
+    ratio_with_ends,
+    signed,
+    signed_median,
+)
+from harness.comparing.sentences import seeds_needed, too_few
 from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
 from harness.measures import (
     ACCURACY,
@@ -18,6 +26,7 @@ from harness.measures import (
     Measure,
 )
 from harness.schema.records import shown_phases
+from harness.verdicts import WITHHELD, shown
 
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})
@@ -85,16 +94,36 @@ def ratio_table(stage: Stage) -> TableView:
 
 
 def confidence(stage: Stage) -> str:
-    """Of the intervals of its pairs: `95 %`, or more where the verdicts are looked at several times."""
-    return f"{100 * stage.pairs[0].confidence:.3g} %"
+    """Of the intervals of its pairs: 95 %, or more the more verdicts hold together."""
+    return _percent(stage.pairs[0].confidence)
 
 
 def family(stage: Stage) -> str:
     """What all words of a stage promise together; "" where all are withheld."""
-    count = sum(len(pair.verdicts) for pair in stage.pairs)
-    if count < 2:
-        return "The chance that the verdict is wrong is at most 5 %." if count else ""
-    return f"The {count} verdicts hold together: the chance that any of them is wrong is at most 5 % (Holm)."
+    verdicts = [verdict for pair in stage.pairs for verdict in pair.verdicts.values()]
+    if not verdicts:
+        return ""
+    if all(verdict.outcome == "too few seeds" for verdict in verdicts):
+        return f"No verdicts: {too_few(stage)}."
+    several = len(verdicts) > 1
+    whose = f"The {len(verdicts)} verdicts of this table hold together" if several else "The verdict holds"
+    return (
+        f"{whose} for the typical seed (the median): the chance that {'any' if several else 'it'} is wrong is at most "
+        "5 %, whatever the distribution over seeds (sign test, Holm). Without “on most seeds” the mean agrees."
+    )
+
+
+def how_verdicts_follow(stage: Stage) -> str:
+    """From the intervals that are printed, to the words."""
+    return (
+        f"A verdict says where two intervals lie, that of the mean ({confidence(stage)}) and that of the median "
+        f"({_percent(stage.median_confidence)}): above 0, below 0, above −margin or below it; “on most seeds” where "
+        "only the median's does."
+    )
+
+
+def _percent(confidence: float) -> str:
+    return f"{100 * confidence:.3g} %"
 
 
 def quality_table(stage: Stage, floor: Floor | None) -> TableView:
@@ -135,7 +164,9 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
             stage.name_of(pair),
             measure.title,
             signed(pair.differences[measure.key]),
+            signed_median(pair.medians.get(measure.key)),
             f"{margin:g}",
+            _failed(pair, measure),
             _outcome(pair, measure),
         )
         for pair in stage.pairs
@@ -149,29 +180,36 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
             filter(
                 None,
                 (
-                    f"Paired by seed, with {confidence(stage)} t intervals.",
+                    f"Paired by seed: mean with {confidence(stage)} t interval, median with "
+                    f"{_percent(stage.median_confidence)} interval by order statistics. Failures: seeds on which it is "
+                    "worse by the margin or more, and the largest share of all seeds that this allows for (95 %).",
                     family(stage),
+                    how_verdicts_follow(stage) if any(pair.verdicts for pair in stage.pairs) else "",
                     comparison.margins_said,
                     f"{listed(lower)}: negative is good." if lower else "",
                 ),
             )
         ),
-        columns=("method", "measure", "difference", "margin", "verdict"),
+        columns=("method", "measure", "mean difference", "median", "margin", "failures", "verdict"),
         rows=tuple(rows),
     )
 
 
 def outcome_of(pair: Pair, measure: Measure) -> str:
-    """The verdict on a measure in a word or two, or why there is none."""
-    if pair.withheld:
-        return "withheld" if pair.unequal else "one seed"
-    return pair.verdicts[measure.key].outcome
+    """The verdict on a measure as JSON has it, or why there is none."""
+    return WITHHELD if pair.withheld else pair.verdicts[measure.key].outcome
 
 
 def _outcome(pair: Pair, measure: Measure) -> str:
     outcome = outcome_of(pair, measure)
     verdict = pair.verdicts.get(measure.key)
-    return f"{outcome}, {seeds_needed(verdict)}" if verdict and outcome == "undecided" else outcome
+    return f"{shown(outcome)}, {seeds_needed(verdict)}" if verdict and outcome == "undecided" else shown(outcome)
+
+
+def _failed(pair: Pair, measure: Measure) -> str:
+    """`2 of 20, ≤ 28 %`."""
+    failed = pair.failures.get(measure.key)
+    return f"{failed.count} of {failed.n}, ≤ {100 * failed.at_most:.0f} %" if failed else "–"
 
 
 def equal_quality_table(comparison: Comparison) -> TableView:

@@ -2,11 +2,14 @@
 
 from typing import Literal
 
+from pydantic import Field
+
+from harness.judging import Verdict
 from harness.measures import QUALITIES, Quality, judged
 from harness.schema.identity import Frozen
 from harness.schema.records import Looks
 from harness.schema.settings import Margins
-from harness.statistics import Interval, Verdict
+from harness.statistics import LEVEL, Failures, Interval, MedianInterval
 
 
 class MethodRow(Frozen):
@@ -24,9 +27,11 @@ class Pair(Frozen):
     method: str  # that is judged
     baseline: str
     seeds: tuple[int, ...]
-    confidence: float  # of these intervals: 0.95, or more where the verdicts are looked at several times
+    confidence: float  # of these intervals: that at which the stage's verdicts follow from them
     cost_ratios: dict[str, Interval]  # baseline / method: above 1 the method is cheaper
     differences: dict[str, Interval]  # method − baseline, in the measure's own direction
+    medians: dict[str, MedianInterval] = Field(default_factory=dict)  # of the same differences, where judged
+    failures: dict[str, Failures] = Field(default_factory=dict)  # of the measures with a margin
     verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
@@ -38,6 +43,8 @@ class Stage(Frozen):
     name: Literal["search", "search + refit"]
     rows: tuple[MethodRow, ...]
     pairs: tuple[Pair, ...]  # whatever is claimed of them is one family
+    median_confidence: float = 1 - LEVEL  # of the intervals of medians
+    fewest_seeds: int = 0  # from which on any verdict of it can be given
 
     @property
     def against(self) -> str | None:

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Sequence
 from harness.comparing.finished import finished_by_method
 from harness.comparing.numbers import ratio_with_ends
 from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, straddles_one
-from harness.comparing.tables import detail_tables, family, summary_tables
+from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables
 from harness.comparing.values import Comparison, Pair
+from harness.judging import Verdict
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
 from harness.reporting.gallery import all_figures
-from harness.reporting.page import BADGES, banner, figures, page, section, tables
+from harness.reporting.page import badge, banner, figures, page, section, tables
 from harness.reporting.reproduce import reproduce
 from harness.schema.records import Unit
 from harness.statistics import Interval
 from harness.text.shown import counted, html_text
+from harness.verdicts import UNANSWERED, shown
 
 
 def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
@@ -77,7 +79,8 @@ def _verdict(comparison: Comparison) -> list[str]:
             for pair, sentence in zip(comparison.search.pairs, comparison.sentences, strict=True)
         ]
         parts += ["<div class=cards>", *cards, "</div>"]
-        parts.append(f"<p class=caption>{html_text(f'{family(comparison.search)} {comparison.margins_said}')}</p>")
+        promise = (family(comparison.search), how_verdicts_follow(comparison.search), comparison.margins_said)
+        parts.append(f"<p class=caption>{html_text(' '.join(promise))}</p>")
     parts.append("<h3>Before you believe it</h3><ul class=notes>")
     parts += [f"<li>{html_text(note)}</li>" for note in comparison.notes]
     return [*parts, "</ul></section>"]
@@ -86,8 +89,8 @@ def _verdict(comparison: Comparison) -> list[str]:
 def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     lead = TFLOP.key if comparison.contamination.found else DEVICE_SECONDS.key
     badges = "".join(
-        f'<span class="badge {BADGES.get(pair.verdicts[m.key].outcome, "none")}">'
-        f"{html_text(m.title)}: {html_text(pair.verdicts[m.key].outcome)}</span>"
+        f'<span class="badge {badge(pair.verdicts[m.key].outcome)}">'
+        f"{html_text(m.title)}: {html_text(shown(pair.verdicts[m.key].outcome))}</span>"
         for m in QUALITIES
         if m.key in pair.verdicts
     )
@@ -97,17 +100,17 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
     who = f"{pair.method} against {pair.baseline}"
     return (
         f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
-        f"<h3>{html_text(who)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead])}"
+        f"<h3>{html_text(who)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead], pair.verdicts.get(lead))}"
         f"<p class=badges>{badges}</p><p class=sentence>{html_text(sentence)}</p>"
         f"{_at_equal_quality(comparison, pair)}</article>"
     )
 
 
-def _big_number(found: Interval | None, what: str) -> str:
+def _big_number(found: Interval | None, what: str, verdict: Verdict | None = None) -> str:
     """The ratio of costs as people say it; never a number for what is not known."""
     if found is None:
         number, words = "?", f"{what}: not recorded"
-    elif straddles_one(found):
+    elif straddles_one(found) or (verdict is not None and verdict.outcome in UNANSWERED):
         number, words = "?", f"{what}: which is cheaper is undecided {ratio_with_ends(found).partition(' ')[2]}"
     elif found.mean == 1:
         number, words = "=", f"the same {what}"
@@ -170,7 +173,7 @@ def _checklist(comparison: Comparison) -> Iterable[str]:
 def _take_home(comparison: Comparison) -> Iterable[str]:
     """The lines that load the winner: with this package, and without it."""
     winner, space = comparison.winner, comparison.space
-    whose = f"<strong>{html_text(winner.method)} seed {winner.seed}</strong>: {html_text(winner.why)}"
+    whose = f"<strong>A seed of {html_text(winner.method)} (seed {winner.seed})</strong>: {html_text(winner.why)}"
     yield f"<p>{whose}. It takes rows as they are in the data set; normalisation and class names are inside.</p>"
     yield _code("import harness", f'model = harness.load_results("{space}").winner()', "model.predict_names(rows)")
     yield "<p>From MLflow, where this package need not be installed; the address is that of your results:</p>"

@@ -6,15 +6,14 @@ from pathlib import Path
 from harness.comparing.tables import TEXT_COLUMNS, TableView
 from harness.reporting.drawing import WIDTH_INCHES, Drawing
 from harness.text.shown import html_text, printable
+from harness.verdicts import kind_of
 
-BADGES = {
-    **dict.fromkeys(("better", "as good", "identical"), "good"),
-    **dict.fromkeys(("worse", "worse beyond the margin"), "bad"),
-    **dict.fromkeys(("slightly worse", "undecided"), "open"),
-    "held": "good",
-    "not held": "bad",
-    "not enough evidence": "open",
-}  # the word that a verdict begins with → its colour
+_ANSWERS = {"held": "good", "not held": "bad", "not enough evidence": "open"}
+
+
+def badge(word: str) -> str:
+    """The colour of a verdict, or of a claim's answer."""
+    return _ANSWERS.get(word) or kind_of(word)
 
 
 def page(title: str, body: Iterable[str]) -> str:
@@ -57,7 +56,7 @@ def tables(views: Sequence[TableView]) -> Iterable[str]:
         yield f"<thead><tr>{head}</tr></thead><tbody>"
         for row in view.rows:
             cells = "".join(
-                f'<td class="{kind} {BADGES.get(cell.split(",")[0], "")}">{html_text(cell)}</td>'
+                f'<td class="{kind} {badge(cell.split(",")[0])}">{html_text(cell)}</td>'
                 for cell, kind in zip(row[1:], kinds[1:], strict=True)
             )
             yield f'<tr><th scope="row">{html_text(row[0])}</th>{cells}</tr>'

@@ -11,6 +11,7 @@ from harness.comparing.values import Comparison, MethodRow
 from harness.measures import ACCURACY, DEVICE_SECONDS, Measure
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
+from harness.verdicts import shown
 
 
 def quality_against_cost(comparison: Comparison) -> Drawing:
@@ -126,7 +127,7 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
     outcomes = "; ".join(
         f"{pair.method} against {pair.baseline} "
         + (
-            ", ".join(f"{m.title} {pair.verdicts[m.key].outcome}" for m in margins if m.key in pair.verdicts)
+            ", ".join(f"{m.title} {shown(pair.verdicts[m.key].outcome)}" for m in margins if m.key in pair.verdicts)
             or "withheld"
         )
         for pair in pairs

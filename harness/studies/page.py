@@ -8,7 +8,7 @@ from harness.comparing.render import markdown_table
 from harness.comparing.tables import TableView
 from harness.measures import QUALITIES, judged
 from harness.reporting.drawing import Drawing
-from harness.reporting.page import BADGES, banner, figures, page, section, tables
+from harness.reporting.page import badge, banner, figures, page, section, tables
 from harness.reporting.reproduce import made_with
 from harness.schema.records import Unit
 from harness.schema.settings import Margins
@@ -146,7 +146,7 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
         yield banner("Missing", f"{missing}.")
     yield "<div class=cards>"
     for judgement in by_itself(judgements):
-        kind = BADGES[judgement.answer]
+        kind = badge(judgement.answer)
         yield (
             f'<article class=card style="--method:var(--{kind})"><h3>{html_text(judgement.says)}</h3>'
             f'<p class=badges><span class="badge {kind}">{judgement.answer}</span></p>'
