@@ -88,7 +88,7 @@ class RunOptions(Frozen):
     usd_per_hour: Annotated[float | None, AT_LEAST_0] = None
     """Price of a device-hour; adds the cost in dollars."""
     refit: bool = False
-    """Retrain each winner on train + validation; its cost is reported separately from the search."""
+    """Also train a network of each chosen depth on train + validation; its cost is reported separately."""
     fresh: bool = False
     """Move earlier results aside instead of resuming."""
     reference: str | None = None

@@ -32,7 +32,10 @@ class TrainTask(Frozen):
 
 
 class RefitTask(Frozen):
-    """The chosen network again, on train + validation, for the chosen trial's best epoch."""
+    """A fixed-depth network of the chosen depth on train + validation, for so many epochs.
+
+    Ledgers of up to version 0.2.0 may ask for a whole one-shot network here.
+    """
 
     do: Literal["refit"] = "refit"
     unit: str
@@ -66,6 +69,7 @@ class FinalTask(Frozen):
     d_opt: Count
     others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
     refit_d_opt: Count | None  # None: there was no refit
+    refit: RefitTask | None = None  # None with a depth above: that of version 0.2.0, with `config` and `epochs`
 
 
 AnyTask = TrainTask | RefitTask | RetrainTask | FinalTask

@@ -83,11 +83,12 @@ def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog], choice: Chosen) -> Refi
 
 
 def refit_depth(plan: UnitPlan, log: TrialLog, choice: Chosen) -> int:
-    """The depth that a refit hands over: read from its weights over depths again, unless validation labels chose it.
+    """The depth that a refit hands over: the search's choice.
 
-    They were fitted in the refit, so the choice stays the search's.
+    Refits of version 0.2.0 trained a whole one-shot network, and read its depth again unless validation chose it.
     """
-    return choice.d_opt if plan.facts.validation == "chooses" else handed_over_depth(log)
+    was_whole = log.config.learns_depth and plan.facts.validation != "chooses"
+    return handed_over_depth(log) if was_whole else choice.d_opt
 
 
 def handed_over_depth(log: TrialLog) -> int:

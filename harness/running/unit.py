@@ -43,7 +43,7 @@ from harness.running.messages import (
 from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
-from harness.schema.records import SearchResult, TrialRecord, Unit, UnitPlan
+from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, TrialRecord, Unit, UnitPlan
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
@@ -261,9 +261,10 @@ class RunningUnit:
         assert self.choice is not None
         if self.live:
             return None
-        chosen, epochs = self.logs[self.choice.chosen], self.choice.epochs
+        chosen = self.logs[self.choice.chosen]
         was_kept = _is_kept(chosen)
         task: RetrainTask | RefitTask | FinalTask
+        refit = self.logs["refit"].task if "refit" in self.logs else None
         if not was_kept and not self._ended("retrained"):
             assert chosen.progress is not None
             # A recording's checkpoint is of its end or shortly before, so after the epoch at which a replay stopped it.
@@ -272,24 +273,34 @@ class RunningUnit:
                 unit=self.storage_key, config=chosen.config, epochs=chosen.progress.epoch, begin_with=own
             )
         elif self.plan.refit and not self._ended("refit"):
-            task = RefitTask(unit=self.storage_key, config=chosen.config, epochs=epochs)
+            task = self._refit_task(chosen)
         elif not self._ended("final"):
             trained = {log.depth: _checkpoint(log) for log in search_trials(self.logs) if _is_kept(log)}
             others = () if self.plan.facts.learns_depth else tuple((key, depth) for depth, key in trained.items())
             task = FinalTask(
                 unit=self.storage_key,
                 config=chosen.config,
-                epochs=epochs,
+                epochs=self.choice.epochs,
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
                 others=others,
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
+                refit=refit if isinstance(refit, RefitTask) else None,
             )
         else:
             return None
         event = self._write(Suggested(trial=task.trial, task=task, time=self.clock()))
         self.logs[task.trial] = TrialLog(task.trial, task, event.time)
         return self._hand_out(task.trial, self._task_trial(task))
+
+    def _refit_task(self, chosen: TrialLog) -> RefitTask:
+        """The depth is settled, so all methods alike train a fixed depth: for the chosen trial's best epoch where that
+        was one, too; else for the space's cap, since nobody has trained a network of this depth before."""
+        assert self.choice is not None
+        if not chosen.config.learns_depth:
+            return RefitTask(unit=self.storage_key, config=chosen.config, epochs=self.choice.epochs)
+        config = TrialConfig.of(self.plan.space, FIXED_DEPTH, self.choice.d_opt, self.plan.seed)
+        return RefitTask(unit=self.storage_key, config=config, epochs=config.training.max_epochs)
 
     def _ended(self, task: str) -> bool:
         return task in self.logs and self.logs[task].status == "finished"

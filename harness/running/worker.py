@@ -164,25 +164,34 @@ class _Worker:
         self._run(self.config, self.data, key, rungs=task.rungs, must_keep=False)
 
     def refit(self, task: RefitTask) -> None:
-        """The chosen network again, on train + validation, for the chosen trial's best epoch, no early stopping."""
-        self._run(*self._refit_of(task.epochs), checkpoint_key(task.unit, task.trial))
+        """A network of the chosen depth on train + validation, for as many epochs as are asked for."""
+        self._run(*self._refit_of(task.config, task.epochs), checkpoint_key(task.unit, task.trial))
 
     def retrain(self, task: RetrainTask) -> None:
         """A trial again, up to the epoch at which a scheduler stopped it: to the bit the same network."""
         key = checkpoint_key(task.unit, task.trial)
         self._run(self.config, self.data, key, begin_with=task.begin_with, last_epoch=task.epochs)
 
-    def _refit_of(self, epochs: int) -> tuple[TrialConfig, "TrainingData"]:
+    def _refit_of(self, config: TrialConfig, epochs: int) -> tuple[TrialConfig, "TrainingData"]:
+        """No early stopping: there are no rows left to stop by. The rate drops after the same share of the epochs."""
         import numpy as np
 
         from harness.data.splits import Pool, training_data
 
-        settings = self.config.training.model_copy(
-            update={"max_epochs": epochs, "patience": epochs + 1, "monitor": "none", "min_delta": 0.0}
+        whole = config.training
+        drop = whole.lr_drop_epoch and max(1, round(whole.lr_drop_epoch * epochs / whole.max_epochs))
+        settings = whole.model_copy(
+            update={
+                "max_epochs": epochs,
+                "lr_drop_epoch": drop,
+                "patience": epochs + 1,
+                "monitor": "none",
+                "min_delta": 0.0,
+            }
         )
         pool = Pool(self.data.x, self.data.y, self.data.n_classes)
         rows = np.sort(np.concatenate([self.data.train_rows, self.data.val_rows]))
-        return self.config.model_copy(update={"training": settings}), training_data(pool, rows, self.data.val_rows)
+        return config.model_copy(update={"training": settings}), training_data(pool, rows, self.data.val_rows)
 
     def _run(
         self,
@@ -312,7 +321,8 @@ class _Worker:
         }
         refit = None
         if task.refit_d_opt is not None:
-            refit_config, refit_data = self._refit_of(task.epochs)
+            asked = task.refit or RefitTask(unit=task.unit, config=self.config, epochs=task.epochs)
+            refit_config, refit_data = self._refit_of(asked.config, asked.epochs)
             refitted = load(checkpoint_key(task.unit, "refit"), refit_config, refit_data)
             refit = (chosen_network(refitted, task.refit_d_opt), refit_data)
         evaluation = evaluate_on_test(network, task.d_opt, self.config, self.data, others, refit, self.data_dir)

@@ -308,7 +308,7 @@ class FinalEvaluation(Frozen):
     per_class: tuple[ClassMeasures, ...] = ()  # in the order of the class numbers; empty in older records
     n_test: Count
     split_hash: str
-    refit: Measures | None = None  # the chosen network refitted on train + validation, pruned if its depth is learnt
+    refit: Measures | None = None  # a network of the chosen depth, fitted to train + validation
     full: Measures | None = None  # learnt depth: all D+1 depths marginalised
     full_reliability: tuple[ReliabilityBin, ...] = ()
     full_class_reliability: tuple[ReliabilityBin, ...] = ()
@@ -326,7 +326,10 @@ class FinalEvaluation(Frozen):
 
 
 class Refit(Frozen):
-    """The chosen network trained again on train + validation, for the chosen trial's best epoch."""
+    """A fixed-depth network of the chosen depth, trained on train + validation.
+
+    Up to version 0.2.0 a one-shot's refit trained its whole network again.
+    """
 
     d_opt: Count
     test: Measures

@@ -18,6 +18,7 @@ from harness.running.ledger import Answered
 from harness.running.messages import FinalTask, RefitTask, received_task
 from harness.running.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.unit import RunningUnit
+from harness.schema.records import TrialConfig
 from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import depths, events, make_unit, run, small_space
 
@@ -161,8 +162,20 @@ def test_a_refit_comes_between_choice_and_final_evaluation_and_costs_apart(tmp_p
     assert order[-2:] == ["refit", "final"]
     refit = unit.logs["refit"].task
     assert isinstance(refit, RefitTask) and (refit.config.depth, refit.epochs) == (5, 50)
+    assert not refit.config.learns_depth
     assert unit.result.trials == without.result.trials == 7
     assert unit.result.cost.epochs == without.result.cost.epochs
+
+
+@pytest.mark.parametrize("method", ["ldn", "exits", "darts_depth"])  # validation: unused, chooses, fits
+def test_a_refit_of_a_one_shot_is_a_fixed_depth_for_the_cap_of_the_space(method: str, tmp_path: Path) -> None:
+    unit = run(tmp_path, method, refit=True)
+    assert unit.result is not None
+    task, final = unit.logs["refit"].task, unit.logs["final"].task
+    assert isinstance(task, RefitTask) and isinstance(final, FinalTask)
+    assert task.config == TrialConfig.of(unit.plan.space, "ddn", unit.result.d_opt, unit.plan.seed)
+    assert task.epochs == unit.plan.space.training.max_epochs
+    assert (final.refit, final.refit_d_opt) == (task, unit.result.d_opt)
 
 
 def test_the_record_says_how_it_was_run(tmp_path: Path) -> None:

@@ -104,6 +104,18 @@ def test_a_network_whose_checkpoint_cannot_be_read_is_trained_again_for_the_fina
         evaluated(others[2])
 
 
+def test_a_refit_fits_all_labels_and_drops_the_rate_after_the_same_share_of_the_epochs(tmp_path: Path) -> None:
+    whole = config("ddn", 1, max_epochs=12)
+    whole = whole.model_copy(update={"training": whole.training.model_copy(update={"lr_drop_epoch": 8})})
+    one = worker._Worker(whole, CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+    one.load_data(None)
+    refit, data = one._refit_of(whole, 6)
+    assert (refit.training.max_epochs, refit.training.lr_drop_epoch, refit.depth) == (6, 4, 1)
+    assert sorted(data.train_rows) == sorted([*one.data.train_rows, *one.data.val_rows])
+    assert refit.training.monitor == "none", "there are no rows left to stop by"
+    assert one._refit_of(whole, whole.training.max_epochs)[0].training.lr_drop_epoch == 8
+
+
 def test_rows_are_prepared_once_for_a_worker_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[int] = []
 
