@@ -68,6 +68,7 @@ class FinalTask(Frozen):
     chosen: str  # key of its checkpoint
     d_opt: Count
     others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
+    stopped: tuple[tuple[Count, Count], ...] = ()  # depths and epochs at which other replays' choices were stopped
     refit_d_opt: Count | None  # None: there was no refit
     refit: RefitTask | None = None  # None with a depth above: that of version 0.2.0, with `config` and `epochs`
 
@@ -146,6 +147,11 @@ def unpacked_method(name: str, packed: bytes) -> type[SearchMethod]:
 
 def checkpoint_key(unit: str, trial: str) -> str:
     return f"{unit}/{trial}.pt"
+
+
+def rows_key(unit: str) -> str:
+    """Of the chosen network's values per test row."""
+    return f"{unit}/rows"
 
 
 def model_key(unit: str) -> str:

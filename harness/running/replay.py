@@ -6,6 +6,7 @@ the same search comes out on every machine.
 """
 
 import contextlib
+import functools
 import heapq
 import math
 import time
@@ -36,12 +37,14 @@ from harness.schema.records import (
     Count,
     NonNegative,
     Progress,
+    ReplayedSearch,
     TrialConfig,
     UnitPlan,
     incumbents,
     rungs_of,
 )
 from harness.schema.settings import SearchSpace
+from harness.training.cost import total
 
 # --- the clock ------------------------------------------------------------------------------------------------------
 
@@ -293,7 +296,8 @@ class ReplayedUnit(RunningUnit):
         recordings = self._recorded(self._recorder)
         return {
             "replayed_wall_seconds": dict(self._wall_seconds(recordings)),
-            "replayed_searches": self._other_searches(recordings) if self.method.seeded else (),
+            "replayed_searches": self._gains_of_others(),
+            "replayed_choices": tuple(map(_outcome, self._others)),
         }
 
     def _wall_seconds(self, recordings: Recordings) -> Iterator[tuple[int, float]]:
@@ -305,15 +309,27 @@ class ReplayedUnit(RunningUnit):
                     plan = self.plan.model_copy(update={"concurrency": slots})
                     yield devices, replayed(plan, self.method, recordings, self._experiment).searched_seconds
 
-    def _other_searches(self, recordings: Recordings) -> tuple[tuple[tuple[float, float], ...], ...]:
-        """One search is one draw: what a method spends until it knows a good depth is a mean over its seeds."""
+    @functools.cached_property
+    def _others(self) -> tuple["ReplayedUnit", ...]:
+        """One search is one draw: what it costs and what it is worth is a mean over search seeds."""
+        if self._recorder is None or not self.method.seeded:
+            return ()
+        recordings = self._recorded(self._recorder)
         try:
-            searches = [
-                replayed(self.plan, self.method, recordings, self._experiment, seed).records()
+            found = [
+                replayed(self.plan, self.method, recordings, self._experiment, seed)
                 for seed in range(REPLAYED_SEARCHES)
             ]
         except UserError:  # as above; a mean over the others would leave out what is hard
             return ()
+        return tuple(found) if all(each.choice for each in found) else ()
+
+    def _stopped_elsewhere(self) -> tuple[tuple[int, int], ...]:
+        stopped = {(each.depth, each.epoch) for each in map(_outcome, self._others) if each.stopped}
+        return tuple(sorted(stopped))
+
+    def _gains_of_others(self) -> tuple[tuple[tuple[float, float], ...], ...]:
+        searches = [each.records() for each in self._others]
         rungs = rungs_of(trial for trials in searches for trial in trials)
         known = [incumbents(trials, rungs) for trials in searches]
         succeeded = all(math.isfinite(search[-1][1]) for search in known)
@@ -331,6 +347,19 @@ class ReplayedUnit(RunningUnit):
                 f"recorded are {', '.join(map(str, sorted(self._recordings.by_depth))) or 'none'}"
             )
         return TrainTask(unit=known.unit, trial=known.trial, config=self._recordings.configs[depth])
+
+
+def _outcome(unit: ReplayedUnit) -> ReplayedSearch:
+    """Where a replay ended, and what it spent."""
+    assert unit.choice is not None
+    log, records = unit.logs[unit.choice.chosen], unit.records()
+    assert log.progress is not None
+    return ReplayedSearch(
+        depth=unit.choice.d_opt,
+        epoch=log.progress.epoch,
+        stopped=log.status == "stopped",
+        cost=total([record.cost for record in records]),
+    )
 
 
 def _gains(known: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

@@ -18,7 +18,7 @@ from harness.errors import full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.options import RunOptions
-from harness.running.messages import model_key, packed_method
+from harness.running.messages import model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
@@ -149,9 +149,11 @@ def run_units(
         storage = checkpoint_root(options)
 
         def finish(unit: RunningUnit) -> None:
-            with CheckpointStore(storage).fetched(model_key(unit.storage_key)) as model:
-                if model:
-                    write_atomically(unit.folder.model_path, model.read_bytes())
+            kept = {model_key: unit.folder.model_path, rows_key: unit.folder.rows_path}
+            for key, path in kept.items():
+                with CheckpointStore(storage).fetched(key(unit.storage_key)) as found:
+                    if found:
+                        write_atomically(path, found.read_bytes())
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 

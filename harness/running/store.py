@@ -7,6 +7,7 @@
         trials.jsonl   the trials' records, written when the unit is complete
         result.json    the unit's result; it exists exactly when the unit is complete
         model.pt       the chosen network: weights and the settings to build it
+        rows.bin       how well it predicted each test row
 
 Files other than the ledger appear whole or not at all (temporary file, fsync, rename). A crash can tear the ledger's
 last line only; the reader leaves a torn line out. Every line of the ledger carries its number and a checksum of itself
@@ -226,6 +227,10 @@ class UnitFolder:
     def model_path(self) -> Path:
         return self.path / "model.pt"
 
+    @property
+    def rows_path(self) -> Path:
+        return self.path / "rows.bin"
+
     def complete(self, trials: tuple[TrialRecord, ...], result: SearchResult) -> None:
         """Writes the trials first and the result last: whoever sees a result sees its trials."""
         lines = "".join(trial.model_dump_json() + "\n" for trial in trials)
@@ -255,7 +260,7 @@ class UnitFolder:
             raise self._damaged("trials.jsonl", f"it has {len(trials)} trials, result.json says {result.trials}")
         if sealed and text != _sealed(body, lines):
             raise self._damaged("result.json or trials.jsonl", "they are not as they were written")
-        return Unit(plan=plan, trials=trials, result=result)
+        return Unit(plan=plan, trials=trials, result=result, rows_file=self.rows_path)
 
     def _text(self, file: str) -> str:
         try:

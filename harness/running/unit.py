@@ -284,6 +284,7 @@ class RunningUnit:
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
                 others=others,
+                stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
                 refit=refit if isinstance(refit, RefitTask) else None,
             )
@@ -292,6 +293,10 @@ class RunningUnit:
         event = self._write(Suggested(trial=task.trial, task=task, time=self.clock()))
         self.logs[task.trial] = TrialLog(task.trial, task, event.time)
         return self._hand_out(task.trial, self._task_trial(task))
+
+    def _stopped_elsewhere(self) -> tuple[tuple[int, int], ...]:
+        """Depths and epochs of networks beside the chosen one that a scheduler left, and that are to be evaluated."""
+        return ()
 
     def _refit_task(self, chosen: TrialLog) -> RefitTask:
         """The depth is settled, so all methods alike train a fixed depth: for the chosen trial's best epoch where that
@@ -427,7 +432,7 @@ class RunningUnit:
             self._replays(),
         )
         self.folder.complete(records, self.result)
-        return Unit(plan=self.plan, trials=records, result=self.result)
+        return Unit(plan=self.plan, trials=records, result=self.result, rows_file=self.folder.rows_path)
 
     def _replays(self) -> dict[str, Any]:
         """Where the search can be replayed, fields of its result: on other numbers of devices, with other seeds."""

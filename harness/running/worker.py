@@ -28,6 +28,7 @@ from harness.running.messages import (
     checkpoint_key,
     model_key,
     received_task,
+    rows_key,
     unpacked_method,
 )
 from harness.schema.records import Cost, Progress, TrialConfig
@@ -325,25 +326,48 @@ class _Worker:
             refit_config, refit_data = self._refit_of(asked.config, asked.epochs)
             refitted = load(checkpoint_key(task.unit, "refit"), refit_config, refit_data)
             refit = (chosen_network(refitted, task.refit_d_opt), refit_data)
-        evaluation = evaluate_on_test(network, task.d_opt, self.config, self.data, others, refit, self.data_dir)
+        stopped = {(depth, epoch): self._as_stopped(task.unit, depth, epoch) for depth, epoch in task.stopped}
+        values: list[bytes] = []
+        evaluation = evaluate_on_test(
+            network, task.d_opt, self.config, self.data, others, refit, self.data_dir, stopped, values.append
+        )
         handed_over = chosen_network(network, task.d_opt)
 
         def save(path: Path) -> None:
             save_model(path, handed_over, task.d_opt, self.config, self.data)
 
+        def save_rows(path: Path) -> None:
+            path.write_bytes(values[0])
+
+        self.checkpoints.save(rows_key(task.unit), save_rows)
         self.checkpoints.save(model_key(task.unit), save)
         self.checkpoints.settle()
         tune.report(Report(final=evaluation, warning="; ".join(warnings)).to_tune())
 
-    def _train_again(self, key: str, config: TrialConfig, data: "TrainingData") -> None:
-        """A trial to its end, in place of its checkpoint: to the bit the same network."""
+    def _as_stopped(self, unit: str, depth: int, epoch: int) -> Any:
+        """A fixed depth as it was when a scheduler stopped it; trained again, charged to nobody."""
+        from harness.training.train import best_network
+
+        config, key = self.config.model_copy(update={"depth": depth}), checkpoint_key(unit, f"stopped-{depth}-{epoch}")
+        self._train_again(key, config, self.data, epoch)
+        with self.checkpoints.fetched(key) as path:
+            if path is None:
+                raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
+            return best_network(path, config, self.data, self.device)
+
+    def _train_again(self, key: str, config: TrialConfig, data: "TrainingData", last_epoch: int | None = None) -> None:
+        """A trial to its end or to an epoch, in place of its checkpoint: to the bit the same network."""
         from harness.training.train import run_trial
 
         def keep(progress: Progress, save: Callable[[Path], None]) -> None:
-            if progress.stop_reason is not None:
+            reached = last_epoch is not None and progress.epoch >= last_epoch
+            if reached or progress.stop_reason is not None:
                 self.checkpoints.save(key, save)
+            if reached:
+                raise _Reached
 
-        run_trial(config, data, keep, device=self.device, devices_held=self.devices_held)
+        with contextlib.suppress(_Reached):
+            run_trial(config, data, keep, device=self.device, devices_held=self.devices_held)
         self.checkpoints.settle()
 
 

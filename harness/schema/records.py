@@ -6,6 +6,7 @@ These records are the truth on disk; MLflow, the comparison and the report are v
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
 
@@ -278,6 +279,12 @@ class DepthMeasures(Frozen):
     measures: Measures
 
 
+class StoppedMeasures(DepthMeasures):
+    """Of a network that a scheduler stopped: as it was at that epoch."""
+
+    epoch: Count
+
+
 class Floor(Frozen):
     """What is reached without a network, on the same training, validation and test rows; outside all costs."""
 
@@ -322,6 +329,9 @@ class FinalEvaluation(Frozen):
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
     floor: Floor | None = None  # None in results of an earlier version
+    rows_hash: str | None = None  # of the values per row that are kept beside the record; see `schema.rows`
+    test_hash: str | None = None  # of the test rows: seeds that share it were tested on the same ones
+    stopped_test: tuple[StoppedMeasures, ...] = ()  # of replays: networks as a scheduler left them. For their average.
     seconds: NonNegative = 0.0  # device time of this evaluation without the floor, outside search cost
 
 
@@ -334,6 +344,15 @@ class Refit(Frozen):
     d_opt: Count
     test: Measures
     cost: Cost
+
+
+class ReplayedSearch(Frozen):
+    """What a replay with another search seed came to."""
+
+    depth: Count  # that it chose
+    epoch: Count  # at which the chosen trial ended
+    stopped: bool  # by a scheduler; else it was trained to its own end
+    cost: Cost  # the sum over all its trials
 
 
 class SearchResult(Frozen):
@@ -361,6 +380,7 @@ class SearchResult(Frozen):
     replayed_searches: tuple[tuple[tuple[float, float], ...], ...] = ()
     """Of replays with search seeds 0, 1, …: (device-seconds spent, best validation log-likelihood) at each gain and at
     the end."""
+    replayed_choices: tuple[ReplayedSearch, ...] = ()  # of the same replays; none in results of version 0.2.0
     driver_seconds: NonNegative  # searcher, scheduler and tracking
     concurrency: int | None  # most trials of the unit at once; None: no limit
     order_dependent: bool  # adaptive and run with more than one trial at once
@@ -503,3 +523,4 @@ class Unit(Frozen):
     plan: UnitPlan
     trials: tuple[TrialRecord, ...]
     result: SearchResult | None
+    rows_file: Path | None = None  # where the values per test row are, if they were kept

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from harness.models.one_shot import log_probs_of
 from harness.schema.records import ClassMeasures, Measures, ReliabilityBin
+from harness.schema.rows import RowValues
 
 ECE_BINS = 15
 CLASS_BINS = 10
@@ -49,6 +50,13 @@ def per_class(log_probs: Tensor, y: Tensor, names: Sequence[str], rows: Sequence
 def log_likelihood(log_probs: Tensor, y: Tensor) -> float:
     """(1/N) Σ_n log p(y_n | x_n), in nats."""
     return float(log_probs_of(log_probs[None].double(), y).mean())
+
+
+def row_values(log_probs: Tensor, y: Tensor) -> RowValues:
+    """Of every row: log p(y_n | x_n), and whether its most probable class is the right one."""
+    log_probs, y = log_probs.cpu(), y.cpu()
+    right = log_probs_of(log_probs[None].double(), y)[0]
+    return RowValues(right.float().numpy(), (log_probs.argmax(dim=-1) == y).numpy())
 
 
 def brier(log_probs: Tensor, y: Tensor) -> float:

@@ -6,7 +6,7 @@ by what it shows. Repeating it after a crash, with the same choice, is the same 
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from harness.data.splits import Array, TrainingData
 from harness.models import ChosenNet, DepthNet, FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
-from harness.schema.records import DepthMeasures, FinalEvaluation, TrialConfig
+from harness.schema.records import DepthMeasures, FinalEvaluation, StoppedMeasures, TrialConfig
+from harness.schema.rows import hash_of
 from harness.training.devices import wait_for
-from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability
+from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability, row_values
 from harness.training.floor import floor_of
 from harness.training.networks import at_depth, chosen_network
 from harness.training.train import predict, predict_per_depth
@@ -39,8 +40,12 @@ def evaluate_on_test(
     others: Mapping[int, FixedDepthNet] | None = None,
     refit: tuple[ChosenNet, TrainingData] | None = None,
     data_dir: Path | None = None,
+    stopped: Mapping[tuple[int, int], FixedDepthNet] | None = None,
+    keep_rows: Callable[[bytes], None] = lambda packed: None,
 ) -> FinalEvaluation:
     """Opens the test set for the chosen `network`; `others` are the search's other fixed depths, for analysis only.
+
+    `stopped`: networks of a depth as they were at an epoch. `keep_rows` is given the chosen network's values per row.
 
     `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
     """
@@ -69,6 +74,14 @@ def evaluate_on_test(
         result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
     else:
         [result["forward_seconds_per_sample"]] = _forward_seconds([chosen], rows, everything)
+    values = row_values(log_probs, rows.y).packed()
+    keep_rows(values)
+    result |= {"rows_hash": hash_of(values), "test_hash": hash_of(test.x.tobytes(), test.y.tobytes())}
+    if stopped:
+        result["stopped_test"] = tuple(
+            StoppedMeasures(depth=depth, epoch=epoch, measures=measure(predict(each, rows, everything), rows.y))
+            for (depth, epoch), each in stopped.items()
+        )
     if others:
         per_depth = {depth: measure(predict(other, rows, everything), rows.y) for depth, other in others.items()}
         result["per_depth_test"] = tuple(DepthMeasures(depth=d, measures=m) for d, m in sorted(per_depth.items()))
