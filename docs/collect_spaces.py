@@ -15,8 +15,9 @@ from harness.measures import ACCURACY
 DOCS = Path(__file__).parent
 ORDER = ("quickstart", "digits", "mnist_small", "fashion_mnist_small", "svhn_subset")
 HEAD = (
-    "| space | settings | depths trained | seeds | linear model | best depth | learnt depth | jitter | between depths "
-    "| between seeds | resolution |\n| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    "| space | settings | depths trained | seeds | linear model | best depth | learnt depth | between depths | scatter "
+    "| resolution | by chance | told apart |\n"
+    "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
 
 
@@ -34,7 +35,7 @@ def _lines(space: str, before: Path, after: Path) -> Iterator[str]:
         if (out / space).is_dir():
             yield _line(space, words, api.load_results(space, out))
         else:
-            yield f"| `{space}` | {words} | not run |" + " |" * 8
+            yield f"| `{space}` | {words} | not run |" + " |" * 9
 
 
 def _line(space: str, words: str, results: api.Results) -> str:
@@ -51,10 +52,11 @@ def _line(space: str, words: str, results: api.Results) -> str:
         _accuracy(floor.linear) if floor else "–",
         _accuracy(best),
         _accuracy(_row_of(comparison, comparison.reference)),
-        plain(found.jitter, 2),
         plain(found.between_depths, 2),
-        plain(found.between_seeds, 2) if found.between_seeds is not None else "–",
+        plain(found.scatter, 2),
         ratio(found.ratio) if found.ratio is not None else "–",
+        ratio(found.by_chance),
+        "yes" if found.enough else "no",
     )
     return "| " + " | ".join(cells) + " |"
 

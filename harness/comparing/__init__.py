@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.colours import colour_of
+from harness.comparing.averaged import Searches, averages_said
 from harness.comparing.checklist import checklist
 from harness.comparing.contamination import contamination
 from harness.comparing.equal_quality import equal_quality
@@ -11,6 +12,7 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import exhaustive_method, finished_by_method
 from harness.comparing.notes import notes
 from harness.comparing.phases import phases_of
+from harness.comparing.row_errors import on_two_errors
 from harness.comparing.sentences import headline, leading_cost, margins_phrase, sentence, winner
 from harness.comparing.stages import asked, build_stage, with_verdicts
 from harness.comparing.values import Comparison
@@ -55,12 +57,13 @@ def compare(
 
     exhaustive = exhaustive_method(by_method)
     pairs = asked(by_method, named if exhaustive else reference, exhaustive)
-    search = build_stage("search", by_method, pairs)
+    searches = Searches(by_method, exhaustive)
+    search = build_stage("search", by_method, pairs, searches)
     doubts = contamination(by_method, search.pairs)
     cost = leading_cost(doubts)
     search = with_verdicts(search, cost, margins, looks.all)
     usual = asked(by_method, None if exhaustive else _default_reference(units), exhaustive)
-    unasked = None if usual == pairs else build_stage("search", by_method, usual)
+    unasked = None if usual == pairs else build_stage("search", by_method, usual, searches)
     refit = build_stage("search + refit", by_method, pairs) if refitted else None
     fairness = tuple(differences_between(finished))
     ours = by_method.get(reference, [])
@@ -106,7 +109,12 @@ def compare(
         resolution=sharpness,
         contamination=doubts,
         fairness=fairness,
-        notes=(*problems, *notes(by_method, units, doubts, lowest, sharpness, looks, margins, spread)),
+        notes=(
+            *problems,
+            *notes(by_method, units, doubts, lowest, sharpness, looks, margins, spread),
+            *averages_said(by_method, searches),
+            *on_two_errors(search, finished),
+        ),
         checklist=checklist(by_method, fairness, doubts, depth_checks, refitted),
     )
 

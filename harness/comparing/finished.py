@@ -1,9 +1,11 @@
 """Finished units, grouped by method: what every part of a comparison works on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.schema.records import NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.schema.rows import RowValues, read_rows
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,12 @@ class Finished:
     plan: UnitPlan
     trials: tuple[TrialRecord, ...]
     result: SearchResult
+    rows_file: Path | None = None  # values per test row
+
+    @property
+    def rows(self) -> RowValues | None:
+        """Of the chosen network; None in results of version 0.2.0 and before."""
+        return read_rows(self.rows_file, self.result.final.n_test, self.result.final.rows_hash)
 
     @property
     def method(self) -> str:
@@ -44,7 +52,7 @@ def finished_by_method(units: Sequence[Unit], reference: str) -> dict[str, list[
     any_replayed = any(unit.plan.replayed for unit in units if unit.result)
     for unit in sorted(units, key=lambda unit: (unit.plan.method != reference, unit.plan.seed)):
         if unit.result is not None:
-            finished = Finished(unit.plan, unit.trials, unit.result)
+            finished = Finished(unit.plan, unit.trials, unit.result, unit.rows_file)
             groups.setdefault(unit.plan.method, []).append(_as_replayed(finished) if any_replayed else finished)
     return groups
 
@@ -54,7 +62,7 @@ def _as_replayed(unit: Finished) -> Finished:
     result = unit.result.model_copy(
         update={"cost": unit.result.cost.without(NOT_CARRIED_OVER), "worker_start_device_seconds": 0.0}
     )
-    return Finished(unit.plan, tuple(map(_trial_as_replayed, unit.trials)), result)
+    return replace(unit, trials=tuple(map(_trial_as_replayed, unit.trials)), result=result)
 
 
 def _trial_as_replayed(trial: TrialRecord) -> TrialRecord:

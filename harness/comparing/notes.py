@@ -16,7 +16,6 @@ from harness.text.shown import counted
 FEW_ROWS = 20  # of a class
 DIVERGED = 10  # times the log-likelihood of guessing
 _NOTHING = 1e-6  # seconds: what is left of a sum by rounding
-INTERVALS = "Intervals cover seeds, not the choice of the test set."
 
 
 def notes(
@@ -39,7 +38,7 @@ def notes(
     if len({unit.plan.space.margins for unit in units}) > 1:
         found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
-    return (*found, INTERVALS)
+    return tuple(found)
 
 
 def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterator[str]:

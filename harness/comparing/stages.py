@@ -1,10 +1,13 @@
 """Rows and pairs of one cost mode: means per method, and who is compared with whom."""
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
+from harness.comparing.averaged import Searches
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.row_errors import row_errors
 from harness.comparing.values import MethodRow, Pair, Stage
 from harness.judging import Looks, Question, Verdict, judge
 from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
@@ -40,19 +43,26 @@ def asked(by_method: ByMethod, reference: str | None, exhaustive: str | None) ->
     return [(method, exhaustive) for method in methods if exhaustive and method != exhaustive]
 
 
-def build_stage(name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]]) -> Stage:
+def build_stage(
+    name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]], searches: Searches | None = None
+) -> Stage:
     """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them.
 
-    A quality that some units were not measured by, since they are older than it, is left out for all.
+    A search stands for the mean over its search seeds where these are known. A quality that some units were not
+    measured by, since they are older than it, is left out for all.
     """
 
-    outcomes = [OUTCOMES[name](unit.result) for units in by_method.values() for unit in units]
+    def outcomes_of(unit: Finished) -> list[Outcome]:
+        return searches.outcomes(unit) if searches and name == "search" else [OUTCOMES[name](unit.result)]
+
+    outcomes = [outcome for units in by_method.values() for unit in units for outcome in outcomes_of(unit)]
     unknown = {each.key for each in QUALITIES if each.of_all(outcome.quality for outcome in outcomes) is None}
 
     def read(unit: Finished) -> dict[str, float]:
-        outcome = OUTCOMES[name](unit.result)
-        values = {measure.key: measure.read(outcome) for measure in COMPARED if measure.key not in unknown}
-        return {key: value for key, value in values.items() if value is not None}
+        alike = outcomes_of(unit)
+        found = {each.key: [each.read(outcome) for outcome in alike] for each in COMPARED if each.key not in unknown}
+        known = {key: [value for value in values if value is not None] for key, values in found.items()}
+        return {key: fmean(values) for key, values in known.items() if len(values) == len(alike)}
 
     rows = tuple(_row(method, units, read) for method, units in by_method.items())
     found = (_pair(by_method[method], by_method[baseline], read) for method, baseline in pairs)
@@ -173,6 +183,7 @@ def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader
         seeds=tuple(unit.seed for unit, _ in pairs),
         **_intervals(_columns([read(unit) for unit, _ in pairs]), _columns([read(unit) for _, unit in pairs])),
         verdicts={},
+        row_errors=row_errors(pairs),
         unequal=unequal,
         withheld=tuple(f"{item.rule}: {item.detail}" for item in unequal),
     )

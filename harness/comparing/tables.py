@@ -28,6 +28,7 @@ from harness.measures import (
 from harness.schema.records import shown_phases
 from harness.verdicts import WITHHELD, shown
 
+MORE_ROWS = "more test rows, not seeds"
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})
 
@@ -159,11 +160,13 @@ def _titles(measures: Sequence[Measure], better: Better) -> str:
 
 def difference_table(stage: Stage, comparison: Comparison) -> TableView:
     """One line per pair and judged measure."""
+    rows_known = any(pair.row_errors for pair in stage.pairs)
     rows = [
         (
             stage.name_of(pair),
             measure.title,
             signed(pair.differences[measure.key]),
+            *_row_error(pair, measure, rows_known),
             signed_median(pair.medians.get(measure.key)),
             f"{margin:g}",
             _failed(pair, measure),
@@ -181,7 +184,9 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
                 None,
                 (
                     f"Paired by seed: mean with {confidence(stage)} t interval, median with "
-                    f"{_percent(stage.median_confidence)} interval by order statistics. Failures: seeds on which it is "
+                    f"{_percent(stage.median_confidence)} interval by order statistics. "
+                    + ("± test rows: of the mean, over test rows; ± both: with seeds, in quadrature. " * rows_known)
+                    + "Failures: seeds on which it is "
                     "worse by the margin or more, and the largest share of all seeds that this allows for (95 %).",
                     family(stage),
                     how_verdicts_follow(stage) if any(pair.verdicts for pair in stage.pairs) else "",
@@ -190,7 +195,11 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
                 ),
             )
         ),
-        columns=("method", "measure", "mean difference", "median", "margin", "failures", "verdict"),
+        columns=(
+            *("method", "measure", "mean difference"),
+            *(("± test rows", "± both") if rows_known else ()),
+            *("median", "margin", "failures", "verdict"),
+        ),
         rows=tuple(rows),
     )
 
@@ -203,7 +212,15 @@ def outcome_of(pair: Pair, measure: Measure) -> str:
 def _outcome(pair: Pair, measure: Measure) -> str:
     outcome = outcome_of(pair, measure)
     verdict = pair.verdicts.get(measure.key)
-    return f"{shown(outcome)}, {seeds_needed(verdict)}" if verdict and outcome == "undecided" else shown(outcome)
+    if verdict is None or outcome != "undecided":
+        return shown(outcome)
+    return f"{shown(outcome)}, " + (MORE_ROWS if pair.rows_rule(measure.key) else seeds_needed(verdict))
+
+
+def _row_error(pair: Pair, measure: Measure, known: bool) -> tuple[str, ...]:
+    """Half-widths over test rows, and over seeds and test rows together."""
+    found = (pair.row_half_width(measure.key), pair.both_errors(measure.key))
+    return tuple("–" if each is None else plain(each, 2) for each in found) if known else ()
 
 
 def _failed(pair: Pair, measure: Measure) -> str:

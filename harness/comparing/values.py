@@ -1,8 +1,10 @@
 """What a comparison holds: frozen values, to and from JSON. Everything printed or drawn comes from here."""
 
+import math
 from typing import Literal
 
 from pydantic import Field
+from scipy import special
 
 from harness.judging import Verdict
 from harness.measures import QUALITIES, Quality, judged
@@ -32,9 +34,25 @@ class Pair(Frozen):
     differences: dict[str, Interval]  # method − baseline, in the measure's own direction
     medians: dict[str, MedianInterval] = Field(default_factory=dict)  # of the same differences, where judged
     failures: dict[str, Failures] = Field(default_factory=dict)  # of the measures with a margin
+    row_errors: dict[str, float] = Field(default_factory=dict)  # standard errors of the differences over test rows
     verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
+
+    def row_half_width(self, key: str) -> float | None:
+        """Over test rows, at the confidence of the intervals over seeds; None: not known, or part of these."""
+        found = self.row_errors.get(key)
+        return None if found is None else found * float(special.ndtri(0.5 + self.confidence / 2))
+
+    def rows_rule(self, key: str) -> bool:
+        """Whether the error over test rows is the larger one: more seeds do not help then."""
+        over_rows, over_seeds = self.row_half_width(key), self.differences[key].half_width
+        return over_rows is not None and over_rows > (over_seeds or 0.0)
+
+    def both_errors(self, key: str) -> float | None:
+        """Half-width of an interval for fresh seeds and fresh test rows: both in quadrature."""
+        over_rows, over_seeds = self.row_half_width(key), self.differences[key].half_width
+        return None if over_rows is None or over_seeds is None else math.hypot(over_rows, over_seeds)
 
 
 class Stage(Frozen):
@@ -137,10 +155,13 @@ class Floor(Frozen):
 class Resolution(Frozen):
     """Whether the space can tell depths apart; in nats of validation log-likelihood."""
 
-    jitter: float  # between reports, at the end of training
-    between_depths: float
-    between_seeds: float | None  # None with one seed
-    ratio: float | None  # between_depths ÷ jitter, the resolution; None when nothing jitters
+    jitter: float | None  # between reports, at the end of training
+    between_depths: float  # standard deviation of the depths' means over seeds
+    scatter: float  # of single networks: what is left without the means of seeds and of depths
+    between_seeds: float
+    ratio: float | None  # between_depths ÷ scatter, the resolution; None when nothing scatters
+    by_chance: float  # what the resolution is in 5 % of cases when depths are exchanged at random within seeds
+    best_depths: tuple[int, ...]  # by seed
     enough: bool
     sentence: str
 

@@ -1,17 +1,26 @@
 """What results are held against: networks of every depth, what needs no network, and how sharp the space is."""
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean, median, stdev
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.comparing.finished import ByMethod, Finished
-from harness.comparing.numbers import MINUS, plain, ratio
+from harness.comparing.numbers import MINUS, ROUNDING, plain, ratio
 from harness.comparing.stages import paired
 from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
 from harness.measures import BALANCED_ACCURACY, QUALITIES
 from harness.schema.records import FinalEvaluation, Measures, TrialRecord
 from harness.schema.settings import SearchSpace
-from harness.statistics import ENOUGH_RESOLUTION, mean_interval, rank_correlation
+from harness.statistics import mean_interval, rank_correlation
+from harness.text.shown import counted
 
+Array = NDArray[np.float64]
+
+EXCHANGES = 999  # tables in which depths mean nothing
 LINEAR, GUESS = "linear model", "class frequencies"
 
 # --- networks of every depth --------------------------------------------------------------------------------------
@@ -148,65 +157,86 @@ def _recalls(finals: Sequence[FinalEvaluation], number: int) -> list[float]:
 
 
 def resolution(by_method: ByMethod, space: SearchSpace) -> Resolution | None:
-    """How far the depths lie apart against how much the value that chooses between them jitters.
+    """Of every fixed depth that was trained to its end; a depth is the same network in every method.
 
-    Read from every fixed depth that was trained to its end; a depth is the same network in every method. All values
-    are validation log-likelihoods, and all middles are medians:
-
-        jitter          change from report to report over the last quarter of training, over trials
-        between depths  gap of the other depths to the seed's best one, over depths, then over seeds
-        between seeds   standard deviation over seeds at equal depth, over depths
-        resolution      between depths ÷ jitter
-
-    None where no two depths of a seed were trained to their end, or their curves have no two reports.
+    None where fewer than two depths were trained to their end on fewer than two seeds.
     """
     units = [unit for group in by_method.values() for unit in group]
     trials = {(trial.seed, trial.depth): trial for unit in units for trial in unit.trials if _is_complete(trial)}
     jitters = [jitter for trial in trials.values() if (jitter := trial.jitter) is not None]
-    by_seed: dict[int, list[float]] = {}
-    by_depth: dict[int, list[float]] = {}
-    for (seed, depth), trial in trials.items():
-        assert trial.val is not None
-        by_seed.setdefault(seed, []).append(trial.val.log_likelihood)
-        by_depth.setdefault(depth, []).append(trial.val.log_likelihood)
-    gaps = [_gap_to_best(values) for values in by_seed.values() if len(values) > 1]
-    if not jitters or not gaps:
-        return None
-    over_seeds = [stdev(values) for values in by_depth.values() if len(values) > 1]
-    between_seeds = median(over_seeds) if over_seeds else None
-    return _judged(median(jitters), median(gaps), between_seeds, space)
+    values = {key: trial.val.log_likelihood for key, trial in trials.items() if trial.val}
+    return resolution_of(values, median(jitters) if jitters else None, space)
 
 
 def _is_complete(trial: TrialRecord) -> bool:
     return not trial.learns_depth and trial.status == "finished" and trial.val is not None
 
 
-def _gap_to_best(values: Sequence[float]) -> float:
-    *others, best = sorted(values)
-    return median(best - value for value in others)
+def resolution_of(
+    values: Mapping[tuple[int, int], float], jitter: float | None, space: SearchSpace
+) -> Resolution | None:
+    """How far depths lie apart, against how much single networks scatter; `values` by seed and depth.
 
+        between depths  standard deviation of the depths' means over seeds
+        scatter         standard deviation of what is left of a value without its seed's and its depth's mean
+        resolution      between depths ÷ scatter
 
-def _judged(jitter: float, between_depths: float, between_seeds: float | None, space: SearchSpace) -> Resolution:
-    enough = between_depths > 0 and between_depths >= ENOUGH_RESOLUTION * jitter
-    found = between_depths / jitter if jitter else None
-    measured = f"depths differ by {plain(between_depths, 2)} nats, validation jitters by {plain(jitter, 2)}"
-    if between_seeds is not None:
-        measured += f", seeds differ by {plain(between_seeds, 2)}"
-    if enough:
-        verdict = "this space can tell depths apart"
-    else:
-        how = "cannot tell" if between_depths <= jitter else "can hardly tell"
-        verdict = f"this space {how} depths apart; what helps: {_remedies(space)}"
-    if found is not None:
-        measured += f" (resolution {ratio(found)})"
+    Depths are told apart where that is more than chance gives: more than in 95 % of EXCHANGES tables in which the
+    depths of every seed were exchanged at random.
+    """
+    seeds = sorted({seed for seed, _ in values})
+    depths = sorted({depth for _, depth in values if all((seed, depth) in values for seed in seeds)})
+    if len(seeds) < 2 or len(depths) < 2:
+        return None
+    table = np.array([[values[seed, depth] for depth in depths] for seed in seeds])
+    between, scatter = _between_and_scatter(table)
+    exchanged = np.random.default_rng(0).permuted(np.tile(table, (EXCHANGES, 1, 1)), axis=2)
+    by_chance = _ratio(*_between_and_scatter(exchanged))
+    found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 0.95))
+    best = tuple(depths[place] for place in table.argmax(axis=1))
+    enough = found > limit and float(between) > ROUNDING
+    said = (
+        f"depths differ by {plain(float(between), 2)} nats, single networks scatter by {plain(float(scatter), 2)} "
+        f"(resolution {ratio(found) if math.isfinite(found) else 'beyond measure'}; chance alone gives up to "
+        f"{ratio(limit)}), {_agreement(best)}"
+    )
+    verdict = "this space can tell depths apart"
+    if not enough:
+        verdict = f"this space cannot tell depths apart; what helps: {_remedies(space)}"
     return Resolution(
         jitter=jitter,
-        between_depths=between_depths,
-        between_seeds=between_seeds,
-        ratio=found,
+        between_depths=float(between),
+        scatter=float(scatter),
+        between_seeds=float(table.mean(axis=1).std(ddof=1)),
+        ratio=found if math.isfinite(found) else None,
+        by_chance=limit,
+        best_depths=best,
         enough=enough,
-        sentence=f"{measured}: {verdict}.",
+        sentence=f"{said}: {verdict}.",
     )
+
+
+def _between_and_scatter(tables: Array) -> tuple[Array, Array]:
+    """Of tables (…, seeds, depths)."""
+    seeds, depths = tables.shape[-2:]
+    of_depths, of_seeds = tables.mean(axis=-2, keepdims=True), tables.mean(axis=-1, keepdims=True)
+    left = tables - of_depths - of_seeds + tables.mean(axis=(-2, -1), keepdims=True)
+    scatter = np.sqrt((left**2).sum(axis=(-2, -1)) / ((seeds - 1) * (depths - 1)))
+    return of_depths[..., 0, :].std(axis=-1, ddof=1), scatter
+
+
+def _ratio(between: Array, scatter: Array) -> Array:
+    return np.where(
+        scatter > ROUNDING, between / np.maximum(scatter, ROUNDING), np.where(between > ROUNDING, np.inf, 0)
+    )
+
+
+def _agreement(best: Sequence[int]) -> str:
+    """`7 of 10 seeds agree on depth 4`; `seeds do not agree on a best depth (0 to 12)`."""
+    common, count = Counter(best).most_common(1)[0]
+    if 2 * count > len(best):
+        return f"{count} of {counted(len(best), 'seed')} agree on depth {common}"
+    return f"seeds do not agree on a best depth ({min(best)} to {max(best)})"
 
 
 def _remedies(space: SearchSpace) -> str:
