@@ -90,16 +90,14 @@ def judge(questions: Sequence[Question], looks: Looks = ()) -> Family:
     of one question cannot be true, so that many can be, at most. What is rejected is exactly what lies outside the
     intervals of level LEVEL / k of the last step.
     """
-    found = [keys(np.asarray(each.advantages, dtype=float), each.boundaries, looks) for each in questions]
-    signs, sign_level = _claims([each.sign for each in found])
-    means, mean_level = _claims([each.mean for each in found])
-    at_mean, at_sign = nominal_mean_level(mean_level, looks), nominal_sign_level(sign_level, looks)
+    found = certain_sides([(each.advantages, each.boundaries) for each in questions], looks)
+    at_mean, at_sign = nominal_mean_level(found.mean_level, looks), nominal_sign_level(found.sign_level, looks)
     fewest = fewest_seeds(len(questions), looks)
 
     def verdict(question: Question, sign: Array, mean: Array) -> Verdict:
         values = question.advantages
         outcome = outcome_of(sign, mean, question.margin is None)
-        if outcome == "undecided" and float(sign_p(0, len(values), looks)) > sign_level:
+        if outcome == "undecided" and float(sign_p(0, len(values), looks)) > found.sign_level:
             outcome = "too few seeds"
         open_ = not is_plain(outcome) and len(values) > 1
         needed = seeds_needed(values, question.boundaries, at_mean, at_sign) if open_ else None
@@ -111,7 +109,7 @@ def judge(questions: Sequence[Question], looks: Looks = ()) -> Family:
             seeds_needed=None if needed is None else max(needed, fewest if outcome in UNANSWERED else 0),
         )
 
-    said = tuple(verdict(*each) for each in zip(questions, signs, means, strict=True))
+    said = tuple(verdict(*each) for each in zip(questions, found.by_sign, found.by_mean, strict=True))
     return Family(said, 1 - at_mean, 1 - at_sign, fewest)
 
 
@@ -255,6 +253,23 @@ def holm(p: Array) -> tuple[NDArray[np.bool_], NDArray[np.int_]]:
         rejected[every[going], which[going]] = True
         left[every[going], which[going] // p.shape[-1]] -= 1
     return rejected.reshape(p.shape), (left > 0).sum(axis=1).reshape(p.shape[:-2])
+
+
+class Sides(NamedTuple):
+    """On which side of its boundaries each row of a family lies for certain: 1 above, −1 below, 0 not certain."""
+
+    by_sign: Array  # (rows, 2): by key 1
+    by_mean: Array  # by key 2
+    sign_level: float  # of the last step of Holm's procedure
+    mean_level: float
+
+
+def certain_sides(rows: Sequence[tuple[Sequence[float], Sequence[float]]], looks: Looks = ()) -> Sides:
+    """Of rows of values with their boundaries, of which not both can be the truth."""
+    found = [keys(np.asarray(values, dtype=float), boundaries, looks) for values, boundaries in rows]
+    by_sign, sign_level = _claims([each.sign for each in found])
+    by_mean, mean_level = _claims([each.mean for each in found])
+    return Sides(by_sign, by_mean, sign_level, mean_level)
 
 
 def _claims(found: Sequence[Key]) -> tuple[Array, float]:

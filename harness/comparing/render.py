@@ -67,10 +67,15 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
     verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
     if verdicts:
         yield family(comparison.search)
-    needed = sorted(verdict.seeds_needed for verdict in verdicts if verdict.seeds_needed)
+    needed = sorted(
+        verdict.seeds_needed
+        for pair in pairs
+        for key, verdict in pair.verdicts.items()
+        if verdict.seeds_needed and not (key in pair.differences and pair.rows_rule(key))
+    )
     if needed:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
-        yield f"To decide the rest takes about {span} seeds in all (chance 4 in 5, each)."
+        yield f"What is undecided takes about {span} seeds in all (each with a chance of 4 in 5)."
     yield comparison.margins_said
     if said := names_phrase(comparison.full_names):
         yield said

@@ -293,4 +293,4 @@ def seeds_needed(verdict: Verdict) -> str:
     if verdict.seeds_needed is None:
         return f"more than {MOST_SEEDS} seeds in all"
     rough = verdict.seeds_needed if verdict.seeds_needed < 100 else round(verdict.seeds_needed, -1)
-    return f"about {rough} seeds in all (chance 4 in 5)"
+    return f"about {rough} seeds in all (4 in 5)"

@@ -21,6 +21,7 @@ from harness.text.shown import counted
 Array = NDArray[np.float64]
 
 EXCHANGES = 999  # tables in which depths mean nothing
+_CANNOT = "cannot tell depths apart"
 LINEAR, GUESS = "linear model", "class frequencies"
 
 # --- networks of every depth --------------------------------------------------------------------------------------
@@ -181,8 +182,8 @@ def resolution_of(
         scatter         standard deviation of what is left of a value without its seed's and its depth's mean
         resolution      between depths ÷ scatter
 
-    Depths are told apart where that is more than chance gives: more than in 95 % of EXCHANGES tables in which the
-    depths of every seed were exchanged at random.
+    Depths are told apart where that is at least 1, and more than chance gives: more than in 95 % of EXCHANGES tables in
+    which the depths of every seed were exchanged at random.
     """
     seeds = sorted({seed for seed, _ in values})
     depths = sorted({depth for _, depth in values if all((seed, depth) in values for seed in seeds)})
@@ -194,7 +195,8 @@ def resolution_of(
     by_chance = _ratio(*_between_and_scatter(exchanged))
     found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 0.95))
     best = tuple(depths[place] for place in table.argmax(axis=1))
-    enough = found > limit and float(between) > ROUNDING
+    differ = found > limit and float(between) > ROUNDING
+    enough = differ and found >= 1
     said = (
         f"depths differ by {plain(float(between), 2)} nats, single networks scatter by {plain(float(scatter), 2)} "
         f"(resolution {ratio(found) if math.isfinite(found) else 'beyond measure'}; chance alone gives up to "
@@ -202,7 +204,8 @@ def resolution_of(
     )
     verdict = "this space can tell depths apart"
     if not enough:
-        verdict = f"this space cannot tell depths apart; what helps: {_remedies(space)}"
+        how = "can hardly tell depths apart, since single networks scatter more" if differ else _CANNOT
+        verdict = f"this space {how}; what helps: {_remedies(space)}"
     return Resolution(
         jitter=jitter,
         between_depths=float(between),

@@ -1,7 +1,7 @@
-"""Did the paper's claim hold? A number per seed, the interval of its mean, and the bounds that the claim sets."""
+"""Did the paper's claim hold? A number per seed, and on which side of the claim's bounds the typical seed lies."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,20 +9,35 @@ import numpy as np
 
 from harness.comparing.numbers import MINUS, plain, signed
 from harness.comparing.tables import TableView
+from harness.judging import certain_sides, fewest_seeds
 from harness.statistics import Interval, mean_interval
 from harness.studies.definition import BASE, Cell, Claim
-from harness.studies.readings import COUNTED
 from harness.studies.results import StudyResults
 from harness.studies.words import data_set_of
 
-Answer = Literal["held", "not held", "not enough evidence"]
+Plain = Literal["held", "not held"]
+Answer = Plain | Literal["held on most seeds", "not held on most seeds", "not enough evidence"]
+_ON_MOST_SEEDS: dict[Plain, Answer] = {"held": "held on most seeds", "not held": "not held on most seeds"}
+ANSWERS: tuple[Answer, ...] = (
+    "held",
+    "held on most seeds",
+    "not held",
+    "not held on most seeds",
+    "not enough evidence",
+)
+_ON_THE_BOUND = 1e-9
+_TOGETHER = (
+    "The answers of this table hold together for the typical seed (sign test, Holm: wrong in at most 5 % of cases); "
+    "the mean agrees unless it says “on most seeds”."
+)
 
 
 @dataclass(frozen=True)
 class Judgement:
     claim: Claim
     answer: Answer
-    measured: Interval | None  # None: what it speaks of was not run
+    measured: Interval | None  # of the mean, at the level of its family; None: what it speaks of was not run
+    fewest_seeds: int = 0  # from which on a claim of its family can be answered
 
     @property
     def why(self) -> str:
@@ -30,7 +45,7 @@ class Judgement:
         if self.measured is None:
             return "it was not run at this scale"
         seeds = f"{self.measured.n} seed{'s' * (self.measured.n > 1)}"
-        few = ", no spread over seeds" if self.measured.n > 1 and self.measured.low is None else ""
+        few = f", too few of {self.fewest_seeds} that it takes" if self.measured.n < self.fewest_seeds else ""
         return f"measured {self.number} over {seeds}{few}; asked for {self.bounds}"
 
     @property
@@ -65,32 +80,46 @@ class Judgement:
 
 
 def judge(results: StudyResults) -> list[Judgement]:
-    return [_judge(claim, results) for claim in results.study.claims]
+    """By the two keys that judge comparisons. The rows of one claim, methods and places, are a family."""
+    found: dict[int, Judgement] = {}
+    claims = list(enumerate(results.study.claims))
+    for _, group in itertools.groupby(sorted(claims, key=lambda each: _family(each[1])), lambda each: _family(each[1])):
+        places, rows = zip(*group, strict=True)
+        found |= dict(zip(places, _judge(rows, results), strict=True))
+    return [found[place] for place, _ in claims]
 
 
-def _judge(claim: Claim, results: StudyResults) -> Judgement:
-    """Held: the whole 95 % interval lies inside the bounds. Not held: all of it outside. Else the seeds do not tell."""
-    numbers = list(numbers_of(claim, results).values())
-    if not numbers:
-        return Judgement(claim, "not enough evidence", None)
-    interval = _interval(claim, numbers)
-    low = -np.inf if claim.at_least is None else claim.at_least
-    high = np.inf if claim.at_most is None else claim.at_most
-    answer: Answer = "not enough evidence"
-    if interval.low is not None and interval.high is not None:
-        if low <= interval.low and interval.high <= high:
-            answer = "held"
-        elif interval.high < low or interval.low > high:
-            answer = "not held"
-    return Judgement(claim, answer, interval)
+def _family(claim: Claim) -> tuple[bool, str]:
+    return claim.method is None, claim.says
 
 
-def _interval(claim: Claim, numbers: Sequence[float]) -> Interval:
-    """Of the mean. What is counted and the same in every seed is known, where a measured number would be suspect."""
-    found = mean_interval(numbers)
-    if found.low is None and found.n > 1 and claim.of in COUNTED:
-        return Interval(mean=found.mean, low=found.mean, high=found.mean, n=found.n)
-    return found
+def _judge(claims: Sequence[Claim], results: StudyResults) -> Iterator[Judgement]:
+    numbers = [list(numbers_of(claim, results).values()) for claim in claims]
+    known = [(values, _bounds(claim)) for claim, values in zip(claims, numbers, strict=True) if values]
+    sides = certain_sides(known)
+    fewest, rows = fewest_seeds(len(known)), iter(zip(sides.by_sign, sides.by_mean, strict=True))
+    for claim, values in zip(claims, numbers, strict=True):
+        if not values:
+            yield Judgement(claim, "not enough evidence", None)
+            continue
+        sign, mean = next(rows)
+        both, most = (_answer(claim, each) for each in (np.where(sign == mean, sign, 0.0), sign))
+        answer = both or (_ON_MOST_SEEDS[most] if most else "not enough evidence")
+        yield Judgement(claim, answer, mean_interval(values, sides.mean_level), fewest)
+
+
+def _bounds(claim: Claim) -> list[float]:
+    """A value on a bound keeps to it."""
+    found = [] if claim.at_least is None else [claim.at_least - _ON_THE_BOUND]
+    return found if claim.at_most is None else [*found, claim.at_most + _ON_THE_BOUND]
+
+
+def _answer(claim: Claim, sides: Iterable[float]) -> Plain | None:
+    """From the side of each bound on which it lies for certain."""
+    inside = ([1.0] if claim.at_least is not None else []) + ([-1.0] if claim.at_most is not None else [])
+    if any(side == -wanted for side, wanted in zip(sides, inside, strict=False)):
+        return "not held"
+    return "held" if all(side == wanted for side, wanted in zip(sides, inside, strict=False)) else None
 
 
 def numbers_of(claim: Claim, results: StudyResults) -> dict[int, float]:
@@ -175,7 +204,7 @@ def _table(group: Sequence[Judgement]) -> TableView:
     counts = {place: {each.measured.n for each in group if each.place == place and each.measured} for place in places}
     return TableView(
         title=group[0].claim.says,
-        caption=f"Asked for {'; '.join(bounds)}. Paper: {group[0].claim.paper}.",
+        caption=f"Asked for {'; '.join(bounds)}. Paper: {group[0].claim.paper}. {_TOGETHER}",
         columns=("method", *(f"{place or 'answer'}{_seeds(counts[place])}" for place in places)),
         rows=tuple(
             (method, *(f"{cells[method, place].answer}, {cells[method, place].number}" for place in places))

@@ -1,7 +1,6 @@
 """A study on one page: what the paper says, whether it held, figures, numbers, how to reproduce them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
 
 from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table
@@ -13,7 +12,7 @@ from harness.reporting.reproduce import made_with
 from harness.schema.records import Unit
 from harness.schema.settings import Margins
 from harness.statistics import mean_interval
-from harness.studies.claims import Answer, Judgement, as_tables, by_itself
+from harness.studies.claims import ANSWERS, Judgement, as_tables, by_itself
 from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
@@ -138,7 +137,7 @@ def _mean(numbers: Sequence[float]) -> str:
 
 def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
     answers = [judgement.answer for judgement in judgements]
-    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in get_args(Answer))
+    counts = ", ".join(f"{answer}: {count}" for answer in ANSWERS if (count := answers.count(answer)))
     yield f"<p class=headline>{counted(len(answers), 'claim')}. {counts.capitalize()}.</p>"
     if reduced := results.study.settings.reduced:
         yield banner("Smaller than in the paper", f"{reduced}.")

@@ -154,4 +154,3 @@ READINGS: dict[str, Reading] = {
     "tflop": _cost(TFLOP),
     "device_seconds": _cost(DEVICE_SECONDS),
 }
-COUNTED = frozenset({"tflop"})  # what is counted, not measured: seeds that agree on it leave no doubt
