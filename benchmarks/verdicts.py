@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from harness.judging import Keys, Looks, Question, holm, judge, keys
+from harness.judging.two_keys import Keys, Looks, Question, holm, judge, keys
 from harness.statistics import LEVEL
 
 Array = NDArray[np.float64]

@@ -55,7 +55,7 @@ def _line(space: str, words: str, results: api.Results) -> str:
         plain(found.between_depths, 2),
         plain(found.scatter, 2),
         ratio(found.ratio) if found.ratio is not None else "–",
-        ratio(found.by_chance),
+        ratio(found.by_chance) if found.by_chance is not None else "–",
         "yes" if found.enough else "no",
     )
     return "| " + " | ".join(cells) + " |"

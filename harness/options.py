@@ -254,7 +254,9 @@ def look_numbers(given: Seeds) -> tuple[int, ...]:
     except (ValueError, TypeError):
         looks = []
     if given != () and (not looks or looks != sorted({*looks}) or looks[0] < 2):
-        raise UserError(f"looks are numbers of seeds, at least 2 and increasing, as 5,10,20; got {brief_repr(given)}")
+        raise UserError(
+            f"--looks takes numbers of seeds, at least 2 and increasing, as 12,20,40; got {brief_repr(given)}"
+        )
     return tuple(looks)
 
 
@@ -266,10 +268,10 @@ def checked_looks(looks: tuple[int, ...], until_verdict: bool, seeds: Sequence[i
         default = tuple(look for look in DEFAULT_LOOKS if look < len(seeds))
         return (*default, len(seeds)) if until_verdict else ()
     if not until_verdict:
-        raise UserError("looks are taken by --until-verdict, which was not given")
+        raise UserError("--looks is for --until-verdict, which was not given")
     if looks[-1] > len(seeds):
         raise UserError(
-            f"a look cannot be at more seeds than there are; got {looks[-1]} with {counted(len(seeds), 'seed')}"
+            f"--looks cannot have more seeds than there are; got {looks[-1]} with {counted(len(seeds), 'seed')}"
         )
     return looks
 

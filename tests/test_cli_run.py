@@ -47,10 +47,10 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         (["--seeds", "0,9-2"], "a range of seeds runs upwards, as 0-19; got '9-2'"),
         (
             ["--seeds", "0-9", "--until-verdict", "--looks", "8,4"],
-            "looks are numbers of seeds, at least 2 and increasing",
+            "--looks takes numbers of seeds, at least 2 and increasing",
         ),
         (["--seeds", "0-9", "--until-verdict", "--looks", "5,20"], "more seeds than there are; got 20 with 10 seeds"),
-        (["--seeds", "0-9", "--looks", "5,10"], "looks are taken by --until-verdict, which was not given"),
+        (["--seeds", "0-9", "--looks", "5,10"], "--looks is for --until-verdict, which was not given"),
         (["--seeds", "0", "--until-verdict"], "--until-verdict needs at least 2 seeds to choose from"),
         (["--usd-per-hour", "-0.5"], "usd_per_hour must be a number of at least 0; got -0.5"),
         (["--wait", "-1"], "wait must be a number of at least 0; got -1.0"),

@@ -122,6 +122,5 @@ def test_a_line_of_a_space_comes_from_its_results(monkeypatch: pytest.MonkeyPatc
     assert [float(cell.partition(" ")[0]) for cell in cells[5:7]] == pytest.approx(
         [row.values["test_accuracy"].mean for row in results.comparison.search.rows[::-1]], abs=0.01
     )
-    assert float(cells[7]) == pytest.approx(found.jitter, rel=0.05) and float(cells[10]) == pytest.approx(
-        found.ratio, abs=0.05
-    )
+    assert float(cells[7]) == pytest.approx(found.between_depths, rel=0.05)
+    assert float(cells[9]) == pytest.approx(found.ratio, rel=0.05) and cells[11] == "yes"

@@ -23,10 +23,10 @@ from harness.comparing.tables import (
     summary_tables,
 )
 from harness.comparing.values import Comparison, Pair
+from harness.judging.words import kind_of, shown
 from harness.measures import COMPARED, Measure
 from harness.statistics import Interval
 from harness.text.shown import counted, markdown_text
-from harness.verdicts import kind_of, shown
 
 _STYLES = {"good": "green", "bad": "red", "open": "yellow", "none": ""}
 NOTES = 3  # that a run ends with
@@ -61,8 +61,8 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
         times = len(comparison.looks.all)
         analyses = f", adjusted for {times} interim analyses" if times > 1 else ""
         yield (
-            f"Under each verdict: the ratio of costs, or the mean difference, with its {confidence(comparison.search)} "
-            f"interval{analyses}; “outside on”: seeds on which it is worse by the margin or more."
+            f"Below each verdict: cost ratio or mean difference, with its {confidence(comparison.search)} interval"
+            f"{analyses}; “outside”: seeds that are worse by the margin or more."
         )
     verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
     if verdicts:
@@ -75,7 +75,7 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
     )
     if needed:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
-        yield f"What is undecided takes about {span} seeds in all (each with a chance of 4 in 5)."
+        yield f"What is undecided takes about {span} seeds in all (4 in 5)."
     yield comparison.margins_said
     if said := names_phrase(comparison.full_names):
         yield said
@@ -106,7 +106,7 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
 
 def _word_and_number(pair: Pair, measure: Measure, number: str) -> Text:
     word, failed = outcome_of(pair, measure), pair.failures.get(measure.key)
-    outside = f"\noutside on {failed.count} of {failed.n}" if failed and failed.count and not pair.withheld else ""
+    outside = f"\n{failed.count} of {failed.n} outside" if failed and failed.count and not pair.withheld else ""
     return Text.assemble((shown(word), _STYLES[kind_of(word)]), "\n", number, outside)
 
 

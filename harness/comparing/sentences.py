@@ -6,12 +6,12 @@ from statistics import fmean
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
 from harness.comparing.values import Contamination, Pair, Stage, Winner
-from harness.judging import MOST_SEEDS, Verdict
+from harness.judging.two_keys import MOST_SEEDS, Verdict
+from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.schema.settings import Margins
 from harness.statistics import Failures, Interval
 from harness.text.shown import counted
-from harness.verdicts import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
 
 AGAIN = "all of them together, or a refit with --refit, are alternatives"
 _NOT_CERTAIN = " (whether that is less is undecided)"
@@ -114,7 +114,7 @@ def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
     The baseline matches itself. Where there is no verdict, the method is the best on validation.
     """
     told = [pair for pair in stage.pairs if not pair.withheld]
-    if stage.against and told:
+    if stage.against and any(said.outcome != "too few seeds" for pair in told for said in pair.verdicts.values()):
         able = [pair for pair in told if matches(pair) and _word(pair, cost.key) == "cheaper"]
         method = max(able, key=lambda pair: _ratio(pair, cost)).method if able else stage.against
         why = f"the cheapest method that matches {stage.against}" if able else "nothing cheaper is shown to match it"
@@ -202,7 +202,7 @@ def sentence(pair: Pair, contaminated: bool) -> str:
 
 
 def _is_clear(pair: Pair, cost: Measure) -> bool:
-    return pair.verdicts[cost.key].outcome not in UNANSWERED
+    return pair.verdicts[cost.key].outcome != "undecided"
 
 
 def cost_phrase(

@@ -9,7 +9,7 @@ from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.row_errors import row_errors
 from harness.comparing.values import MethodRow, Pair, Stage
-from harness.judging import Looks, Question, Verdict, judge
+from harness.judging.two_keys import Looks, Question, Verdict, judge
 from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
 from harness.schema.records import SearchResult
 from harness.schema.settings import Margins

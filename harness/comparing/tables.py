@@ -15,6 +15,7 @@ from harness.comparing.numbers import (
 )
 from harness.comparing.sentences import seeds_needed, too_few
 from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
+from harness.judging.words import WITHHELD, shown
 from harness.measures import (
     ACCURACY,
     BALANCED_ACCURACY,
@@ -26,7 +27,6 @@ from harness.measures import (
     Measure,
 )
 from harness.schema.records import shown_phases
-from harness.verdicts import WITHHELD, shown
 
 MORE_ROWS = "more test rows, not seeds"
 MOST_CLASSES = 30  # of a table
@@ -107,10 +107,10 @@ def family(stage: Stage) -> str:
     if all(verdict.outcome == "too few seeds" for verdict in verdicts):
         return f"No verdicts: {too_few(stage)}."
     several = len(verdicts) > 1
-    whose = f"The {len(verdicts)} verdicts of this table hold together" if several else "The verdict holds"
+    whose = f"The {len(verdicts)} verdicts hold together" if several else "The verdict holds"
     return (
-        f"{whose} for the typical seed (the median): the chance that {'any' if several else 'it'} is wrong is at most "
-        "5 %, whatever the distribution over seeds (sign test, Holm). Without “on most seeds” the mean agrees."
+        f"{whose} for the typical seed (median): the chance that {'any' if several else 'it'} is wrong is at most 5 %, "
+        "whatever the distribution (sign test, Holm); the mean agrees, unless they say “on most seeds”."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from scipy import special
 
-from harness.judging import Verdict
+from harness.judging.two_keys import Verdict
 from harness.measures import QUALITIES, Quality, judged
 from harness.schema.identity import Frozen
 from harness.schema.records import Looks
@@ -160,7 +160,7 @@ class Resolution(Frozen):
     scatter: float  # of single networks: what is left without the means of seeds and of depths
     between_seeds: float
     ratio: float | None  # between_depths ÷ scatter, the resolution; None when nothing scatters
-    by_chance: float  # what the resolution is in 5 % of cases when depths are exchanged at random within seeds
+    by_chance: float | None  # what the resolution is in 5 % of cases when depths are exchanged at random within seeds
     best_depths: tuple[int, ...]  # by seed
     enough: bool
     sentence: str

@@ -193,14 +193,14 @@ def resolution_of(
     between, scatter = _between_and_scatter(table)
     exchanged = np.random.default_rng(0).permuted(np.tile(table, (EXCHANGES, 1, 1)), axis=2)
     by_chance = _ratio(*_between_and_scatter(exchanged))
-    found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 0.95))
+    found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 0.95, method="higher"))
     best = tuple(depths[place] for place in table.argmax(axis=1))
     differ = found > limit and float(between) > ROUNDING
     enough = differ and found >= 1
     said = (
         f"depths differ by {plain(float(between), 2)} nats, single networks scatter by {plain(float(scatter), 2)} "
         f"(resolution {ratio(found) if math.isfinite(found) else 'beyond measure'}; chance alone gives up to "
-        f"{ratio(limit)}), {_agreement(best)}"
+        f"{ratio(limit) if math.isfinite(limit) else 'any'}), {_agreement(best)}"
     )
     verdict = "this space can tell depths apart"
     if not enough:
@@ -212,7 +212,7 @@ def resolution_of(
         scatter=float(scatter),
         between_seeds=float(table.mean(axis=1).std(ddof=1)),
         ratio=found if math.isfinite(found) else None,
-        by_chance=limit,
+        by_chance=limit if math.isfinite(limit) else None,
         best_depths=best,
         enough=enough,
         sentence=f"{said}: {verdict}.",

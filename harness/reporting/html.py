@@ -7,7 +7,8 @@ from harness.comparing.numbers import ratio_with_ends
 from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, straddles_one
 from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables
 from harness.comparing.values import Comparison, Pair
-from harness.judging import Verdict
+from harness.judging.two_keys import Verdict
+from harness.judging.words import shown
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import badge, banner, figures, page, section, tables
@@ -15,7 +16,6 @@ from harness.reporting.reproduce import reproduce
 from harness.schema.records import Unit
 from harness.statistics import Interval
 from harness.text.shown import counted, html_text
-from harness.verdicts import UNANSWERED, shown
 
 
 def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
@@ -110,7 +110,7 @@ def _big_number(found: Interval | None, what: str, verdict: Verdict | None = Non
     """The ratio of costs as people say it; never a number for what is not known."""
     if found is None:
         number, words = "?", f"{what}: not recorded"
-    elif straddles_one(found) or (verdict is not None and verdict.outcome in UNANSWERED):
+    elif straddles_one(found) or (verdict is not None and verdict.outcome == "undecided"):
         number, words = "?", f"{what}: which is cheaper is undecided {ratio_with_ends(found).partition(' ')[2]}"
     elif found.mean == 1:
         number, words = "=", f"the same {what}"

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.comparing.tables import TEXT_COLUMNS, TableView
+from harness.judging.words import kind_of, plain_part
 from harness.reporting.drawing import WIDTH_INCHES, Drawing
 from harness.text.shown import html_text, printable
-from harness.verdicts import kind_of, plain_part
 
 _ANSWERS = {"held": "good", "not held": "bad", "not enough evidence": "open"}  # of claims; on most seeds: open
 

@@ -8,10 +8,10 @@ from matplotlib.ticker import MaxNLocator
 from harness.comparing.numbers import plain
 from harness.comparing.tables import confidence
 from harness.comparing.values import Comparison, MethodRow
+from harness.judging.words import shown
 from harness.measures import ACCURACY, DEVICE_SECONDS, Measure
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
-from harness.verdicts import shown
 
 
 def quality_against_cost(comparison: Comparison) -> Drawing:

@@ -322,9 +322,9 @@ def declare_looks(out: Path, space: str, declared: tuple[int, ...], fresh: bool 
     if not declared or declared == before.declared:
         return
     if (before.declared or before.taken) and not fresh:
-        seen = "declared as" if before.declared else "taken at"
+        seen = "fixed at" if before.declared else "made at"
         raise UserError(
-            f"looks are declared before the first seed; in {out / space} they were {seen} "
+            f"interim analyses (--looks) are fixed before the first seed; in {out / space} they were {seen} "
             f"{', '.join(map(str, before.all))} seeds, and now {', '.join(map(str, declared))} are asked for; give the "
             "same, another --out, or --fresh to start over"
         )

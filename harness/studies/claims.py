@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.comparing.numbers import MINUS, plain, signed
 from harness.comparing.tables import TableView
-from harness.judging import certain_sides, fewest_seeds
+from harness.judging.two_keys import certain_sides, fewest_seeds
 from harness.statistics import Interval, mean_interval
 from harness.studies.definition import BASE, Cell, Claim
 from harness.studies.results import StudyResults

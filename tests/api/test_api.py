@@ -89,7 +89,7 @@ def test_a_row_for_every_pair_and_measure(results: api.Results) -> None:
 
 def test_one_seed_gives_no_verdict_in_the_frame_either(tmp_path: Path) -> None:
     write(tmp_path, make_units(("grid", "ldn"), [0]))
-    assert set(harness.load_results("synthetic", tmp_path).verdicts().outcome) == {"one seed"}
+    assert set(harness.load_results("synthetic", tmp_path).verdicts().outcome) == {"too few seeds"}
 
 
 def test_records_are_read_once_and_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

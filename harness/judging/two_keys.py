@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special  # not stats, which takes most of a second to import
 
+from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, Outcome, is_plain
 from harness.schema.identity import Frozen
 from harness.statistics import (
     LEVEL,
@@ -34,7 +35,6 @@ from harness.statistics import (
     mean_interval,
     median_interval,
 )
-from harness.verdicts import ON_MOST_SEEDS, UNANSWERED, Outcome, is_plain
 
 Array = NDArray[np.float64]
 Looks = tuple[int, ...]  # numbers of seeds at which a table is, or would have been, judged; fewer than two: once

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from benchmarks import verdicts as simulated
-from harness import verdicts as words
-from harness.judging import (
+from harness.judging import words
+from harness.judging.two_keys import (
     MOST_SEEDS,
     Question,
     Verdict,
@@ -32,7 +32,7 @@ def verdict_on(advantages: Sequence[float], margin: float | None = 0.01) -> Verd
 
 
 def around(centre: float, spread: float = 0.001, n: int = 8) -> list[float]:
-    return (centre + spread * np.linspace(-1, 1, n)).tolist()
+    return [centre + spread * float(step) for step in np.linspace(-1, 1, n)]
 
 
 @pytest.mark.parametrize(

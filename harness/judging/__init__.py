@@ -1,0 +1,1 @@
+"""Verdicts: the words of one table, and the two keys that decide them."""
