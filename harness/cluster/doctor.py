@@ -32,6 +32,7 @@ def doctor(
         reports = ask_nodes([node["NodeID"] for node in alive])
         autoscaler = autoscaler_config()
         answered = [report.node_id for report in reports]
+        where = ray.get_runtime_context().gcs_address
         actor_failure = start_an_actor() if reports else "no node ran a task"
         tokens = share_tokens(answered, storage) if storage else {}
     silent = [node["NodeManagerAddress"] for node in alive if node["NodeID"] not in answered]
@@ -39,7 +40,7 @@ def doctor(
     return [
         check_nodes(len(alive), silent, [node["NodeManagerAddress"] for node in alive], autoscaler),
         check_versions(reports),
-        check_actors(actor_failure, address, any(report.asks_for_token for report in reports)),
+        check_actors(actor_failure, where, any(report.asks_for_token for report in reports)),
         check_storage(storage, tokens, {report.node_id: report.host for report in reports}),
         check_resources([node["Resources"] for node in alive], autoscaler, gpus_per_trial, cpus_per_trial),
         check_tracking(tracking_uri, len(machines)),

@@ -51,7 +51,7 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
 
 
 def start_an_actor() -> str | None:
-    """What went wrong, in one line; None: it started and answered. Trials are actors; tasks may run where those do not."""
+    """What went wrong, in one line; None: it answered. Trials are actors, and tasks may run where those do not."""
     import ray
 
     def answer(actor: Any) -> str:

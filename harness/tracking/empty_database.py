@@ -41,4 +41,4 @@ def _make_tables(path: Path) -> None:
     """As `mlflow db upgrade` does for a database that is empty."""
     from mlflow.db import upgrade
 
-    upgrade.callback(f"sqlite:///{path}")
+    upgrade.main([f"sqlite:///{path}"], standalone_mode=False)

@@ -1,12 +1,4 @@
-"""Networks through torch.compile: compiling is a phase of its own, and a network that runs without says so.
-
-The only place that touches private names of torch's. They are asked for where `training.compile` is set, nowhere else:
-
-| name                                             | for what                        |          | without it           |
-| ------------------------------------------------ | ------------------------------- | -------- | -------------------- |
-| torch.nn.Module._compiled_call_impl, _call_impl  | go on where the compiler cannot | required | one sentence, before |
-| torch._dynamo, torch._functorch, torch._inductor | limits, and a phase of its own  | required | anything starts      |
-"""
+"""Networks through torch.compile: compiling is a phase of its own, and a network that runs without says so."""
 
 import contextlib
 import os
