@@ -145,6 +145,14 @@ TRIAL_FAILURE = _required(
 RESETTING = _required(
     *(_CONTROLLER, "_resetting_trials", "forgets a worker that died while it was handed on"), "the run waits for ever"
 )
+FAILURES = _required(
+    *("ray.tune.experiment:Trial", "run_metadata", "counts failures of a trial"),
+    "one that always fails is tried for ever",
+)
+TRIALS_WORKER = _required(
+    *("ray.tune.experiment:Trial", "temporary_state", "has running trials saved when the run is stopped"),
+    "a stop loses what they did since their last checkpoint",
+)
 ACTORS = _required(
     *("ray._private.state", "actors", "finds the machine of a worker that died"),
     "lost machines count as failures of a trial",
@@ -447,6 +455,15 @@ def actor_errors_go_to(handle: Callable[[Any, Any], None]) -> Iterator[None]:
     """Tune calls it with a trial and the error of its worker, and counts nothing itself."""
     with _replaced({ACTOR_ERROR: handle}):
         yield
+
+
+def count_failure(trial: Any) -> None:
+    trial.run_metadata.num_failures += 1
+
+
+def worker_of(trial: Any) -> Any:
+    """The actor that runs it."""
+    return trial.temporary_state.ray_actor
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ def lost_nodes_do_not_count() -> Iterator[None]:
                 f"\nit lost {losses} machines without getting past epoch {furthest}, so it may be what takes them "
                 f"down; from the {MOST_LOST_NODES + 1}th on such losses count (--max-failures)"
             )
-        trial.run_metadata.num_failures += 1
+        ray_door.count_failure(trial)
 
     with ray_door.actor_errors_go_to(handle):
         yield

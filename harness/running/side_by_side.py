@@ -232,8 +232,7 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         unit = self.together.unit_of(trial.trial_id)
         if not self.together.stop.by or decision != GO_ON or unit.is_ending(trial.trial_id):
             return decision
-        worker: Any = trial.temporary_state.ray_actor
-        self.together.saving.append(worker.execute.remote(self._save_now))
+        self.together.saving.append(ray_door.worker_of(trial).execute.remote(self._save_now))
         self.together.on_interrupt(trial.trial_id)
         return str(self.NOOP)  # the trial waits for an answer until its worker ends
 
