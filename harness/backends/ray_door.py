@@ -204,10 +204,10 @@ ERRORS = _optional(
     *(_WORKER, "listen_error_messages", "keeps a page of Ray's from the terminal when a process dies"), "it is printed"
 )
 
-# Fewer processes: Ray starts in a fifth of the time (benchmarks: `python -m benchmarks ray_start`). All or nothing, as
+# Fewer processes: Ray starts in a quarter of the time (`python -m benchmarks ray_start`). All or nothing, as
 # a Ray whose agents are idle must not be asked for environments of workers.
 _FEW = "few processes"
-_FEW_PURPOSE, _FEW_WITHOUT = "starts only the processes that a run needs", "Ray starts in about five times the time"
+_FEW_PURPOSE, _FEW_WITHOUT = "starts only the processes that a run needs", "Ray starts in about four times the time"
 WEB_SERVER = _optional(_NODE, "start_api_server", _FEW_PURPOSE, _FEW_WITHOUT, _FEW)
 WEB_ADDRESS = _optional(_NODE, "_webui_url", _FEW_PURPOSE, _FEW_WITHOUT, _FEW)
 MONITOR = _optional(_NODE, "start_monitor", _FEW_PURPOSE, _FEW_WITHOUT, _FEW)
