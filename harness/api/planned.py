@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.api.mlflow import conclude
 from harness.api.results import Results, Space, check_reference, finished_seeds, load, methods_in
+from harness.backends import check_ray_version
 from harness.options import RunOptions
 from harness.running.inputs import methods_of, space_of
 from harness.schema.settings import SearchSpace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 def import_ray_quietly() -> None:
     """In a notebook, Ray and the tqdm that it imports ask for ipywidgets, which nothing here uses."""
+    check_ray_version()  # before it is imported: another may lack what is imported of it
     logging.getLogger("ray.widgets").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")

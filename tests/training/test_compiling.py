@@ -37,6 +37,17 @@ def test_phases_of_earlier_records_read_and_show_as_they_did() -> None:
     assert "ran_eagerly" not in TrialRecord.model_json_schema()["required"]
 
 
+@pytest.mark.parametrize(
+    ("names", "gone"), [("PRIVATE_NAMES", "torch.nn.Module._gone"), ("PRIVATE_MODULES", "torch._gone")]
+)
+def test_a_torch_without_what_compiling_needs_is_one_sentence(
+    names: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, names, (gone.removeprefix("torch.nn.Module."),))
+    with pytest.raises(UserError, match=rf"^training.compile needs {gone}, which torch .* does not have; install"):
+        check_compiler(on_gpu=False)
+
+
 @pytest.fixture
 def without_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
