@@ -303,7 +303,7 @@ def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> N
     Where --out has no trials of a space, the table that ships with the harness is taken.
     """
     replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
-    from harness.replaying.render import as_json, as_markdown, as_tables
+    from harness.comparing.replays import as_json, as_markdown, as_tables
 
     if form == "table":
         console.print(as_tables(replayed))

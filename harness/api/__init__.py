@@ -22,8 +22,8 @@ from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from harness.comparing import Comparison
+    from harness.comparing.replays import Replay
     from harness.replaying.recorded import Recorded
-    from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
 
 __all__ = ["Results", "UserError", "compare", "export", "init", "load_results", "load_space", "replay", "report", "run"]
@@ -155,7 +155,7 @@ def replay(
             update={"recordings": source}
         )
     if drawn:
-        from harness.replaying.figure import draw_replay
+        from harness.reporting.replays import draw_replay
         from harness.running.store import write_atomically
 
         write_atomically(drawn, draw_replay(replayed).standalone_svg)
