@@ -17,7 +17,7 @@ from harness.comparing.values import Reached
 from harness.comparing.yardsticks import depth_check
 from harness.methods import parse_methods
 from harness.options import RunOptions
-from harness.running.rehearsal import rehearse
+from harness.replaying.rehearsal import rehearse
 from harness.running.runner import make_units as make_running
 from harness.schema.records import Cost, TrialRecord
 from tests.methods.test_one_shot import EXITS
