@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "running": {"backends", "models", "data", "methods", "training", "cluster", "text"},
     "comparing": {"text"},
     "reporting": {"comparing", "text"},
-    "replaying": {"methods", "running", "comparing", "reporting", "text"},
+    "replaying": {"methods", "training", "running", "comparing", "text"},
     "tracking": {"comparing", "models", "running", "training", "cluster", "text"},
     "studies": {
         "schema",

@@ -5,18 +5,13 @@ from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
-from harness.comparing.values import Contamination, Pair, Stage, Winner
+from harness.comparing.values import Pair, Stage, Winner
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.schema.settings import Margins
 from harness.statistics import MOST_SEEDS, Interval, Verdict
 from harness.text.shown import counted
 
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
-
-
-def leading_cost(doubts: Contamination) -> Measure:
-    """What the text speaks of first: seconds, unless they mislead."""
-    return TFLOP if doubts.found else DEVICE_SECONDS
 
 
 def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.comparing.anytime import ORDERS
+from harness.comparing.costs import ORDERS
 from harness.comparing.numbers import inverse, listed, mean_and_spread, plain, ratio_with_ends, signed
 from harness.comparing.sentences import seeds_needed
 from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
@@ -16,8 +16,8 @@ from harness.measures import (
     QUALITIES,
     Better,
     Measure,
+    shown_phases,
 )
-from harness.schema.records import shown_phases
 
 MOST_CLASSES = 30  # of a table
 TEXT_COLUMNS = frozenset({"measure", "verdict"})

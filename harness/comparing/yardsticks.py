@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median, stdev
 
-from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.numbers import MINUS, plain, ratio
-from harness.comparing.stages import paired
 from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
 from harness.measures import BALANCED_ACCURACY, QUALITIES
 from harness.schema.records import FinalEvaluation, Measures, TrialRecord

@@ -2,7 +2,7 @@
 
 `search` asks and tells a method, `unit` is one method on one seed, `ledger` its events, `result` its outcome,
 `store` its folder. `runner` drives many units on Ray Tune (`side_by_side`, `worker`, `messages`) in a
-`ray_session`, `rehearsal` drives them on made-up curves for `conformance`.
+`ray_session`, `replay` drives them on a simulated clock.
 """
 
 import os

@@ -14,10 +14,11 @@ import torch
 
 from harness.cli import main
 from harness.errors import UserError
+from harness.measures import shown_phases
 from harness.methods import known_methods, load_method, parse_methods
 from harness.options import RunOptions
 from harness.running.runner import make_units
-from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord, shown_phases
+from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord
 from harness.spaces import load_space
 from harness.training import compiling
 from harness.training.compiling import check_compiler
