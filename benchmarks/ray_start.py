@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 def main() -> Iterator[str]:
-    everything = {each for each in ray_door.NAMES if each.together}
+    everything = {each for each in ray_door.NAMES if each.together == ray_door.START_PROCESS.together}
     there = ray_door.is_there
     _seconds()  # the first start reads Ray from the disk
     rounds = []

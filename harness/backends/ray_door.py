@@ -49,6 +49,7 @@ class Private:
     purpose: str
     without: str  # what happens in a Ray that lacks it
     together: str = ""  # names of one group are used together or not at all
+    concerns_a_run: bool = True  # False: its module is not imported for a run
 
     def __str__(self) -> str:
         return f"{self.owner.replace(':', '.')}.{self.name}"
@@ -219,25 +220,31 @@ ENVIRONMENTS = _optional(_WORKER, "_maybe_modify_runtime_env", _FEW_PURPOSE, _FE
 ACTOR_CLASS = _optional("ray.tune.execution.class_cache:_ActorClassCache", "get", _FEW_PURPOSE, _FEW_WITHOUT, _FEW)
 ACTOR_CACHE = _optional("ray.tune.execution.class_cache:_ActorClassCache", "_cache", _FEW_PURPOSE, _FEW_WITHOUT, _FEW)
 
-# Cluster files.
-CLUSTER_FILES = _optional(
-    *("ray.autoscaler._private.util", "validate_config", "checks a cluster file as `ray up` will"),
-    "`harness doctor FILE` leaves that to `ray up`",
-)
-CLUSTER_DEFAULTS = _optional(
-    "ray.autoscaler._private.util", "prepare_config", *(CLUSTER_FILES.purpose, CLUSTER_FILES.without)
+# Cluster files. What checks them colours the terminal, and resets it when the process ends.
+CLUSTER_FILES, CLUSTER_DEFAULTS = (
+    Private(
+        *("ray.autoscaler._private.util", name, False, "checks a cluster file as `ray up` will"),
+        *("`harness doctor FILE` leaves that to `ray up`", "cluster files"),
+        concerns_a_run=False,
+    )
+    for name in ("validate_config", "prepare_config")
 )
 
 NAMES = tuple(each for each in list(vars().values()) if isinstance(each, Private))
+
+
+def _note(missing: Private) -> None:
+    about = missing, missing.purpose, missing.without
+    log.debug("Ray %s has no %s, which %s; without it: %s", ray.__version__, *about)
 
 
 @functools.cache
 def check() -> None:
     """Raises UserError where this Ray lacks something that a run cannot do without."""
     check_ray_version()
-    missing = [each for each in NAMES if not is_there(each)]
+    missing = [each for each in NAMES if each.concerns_a_run and not is_there(each)]
     for each in missing:
-        log.debug("Ray %s has no %s, which %s; without it: %s", ray.__version__, each, each.purpose, each.without)
+        _note(each)
     if needed := [each for each in missing if each.required]:
         named = "; ".join(f"{each}, which {each.purpose} (else {each.without})" for each in needed)
         raise UserError(f"a run needs what Ray {ray.__version__} does not have: {named}; install a tried one, {RAY}")
@@ -537,6 +544,8 @@ def give_trial_ids(search_alg: Any, prefix: str) -> None:
 
 def validate_cluster_file(config: dict[str, Any]) -> None:
     """Raises what Ray objects to, with its own defaults filled in."""
-    if are_there(CLUSTER_FILES, CLUSTER_DEFAULTS):
+    if are_there(CLUSTER_FILES):
         util: Any = CLUSTER_FILES.look_up()
         util.validate_config(util.prepare_config(config))
+    else:
+        _note(CLUSTER_DEFAULTS if is_there(CLUSTER_FILES) else CLUSTER_FILES)

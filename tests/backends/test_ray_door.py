@@ -95,6 +95,9 @@ def test_without_an_optional_name_it_is_left_out_with_its_group(
     lacking(private)
     with caplog.at_level(logging.DEBUG, logger=ray_door.__name__):
         ray_door.check()
+        if not private.concerns_a_run:
+            assert caplog.messages == []
+            ray_door.validate_cluster_file({"no": "cluster"})
     [line] = caplog.messages
     assert line == (f"Ray {ray.__version__} has no {private}, which {private.purpose}; without it: {private.without}")
     group = [each for each in NAMES if each is private or (private.together and each.together == private.together)]
@@ -113,6 +116,14 @@ def test_what_leans_on_optional_names_does_without(lacking: Any) -> None:
     assert ray_door.has_worker(None, None) is False
     ray_door.start_workers_for(None, 2)
     ray_door.validate_cluster_file({"no": "cluster"})
+
+
+@pytest.mark.slow
+def test_a_check_imports_nothing_that_a_run_does_not() -> None:
+    """What Ray checks cluster files with writes to the terminal when the process ends."""
+    program = "import sys; from harness.backends import ray_door; ray_door.check(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert "ray.tune" in done.stdout.split() and "ray.autoscaler._private.util" not in done.stdout.split()
 
 
 # --- versions -----------------------------------------------------------------------------------------------------
