@@ -5,7 +5,7 @@ import sys
 
 ALL = (
     *("steps", "checkpoints", "compiling", "tracking", "runner", "replay", "memory", "cluster", "utilisation"),
-    "verdicts",
+    *("verdicts", "ray_start"),
 )
 
 for name in sys.argv[1:] or ALL:

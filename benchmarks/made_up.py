@@ -4,8 +4,8 @@ from typing import Any
 
 from ray import tune
 
+from harness.replaying.rehearsal import made_up_reports
 from harness.running.messages import Report, received_task
-from harness.running.rehearsal import made_up_reports
 
 
 def report_at_once(config: dict[str, Any], **_: Any) -> None:

@@ -17,11 +17,11 @@ import harness
 from harness.methods import parse_methods
 from harness.options import RunOptions
 from harness.replaying.recorded import recorded_in
+from harness.replaying.rehearsal import rehearse
 from harness.replaying.searches import replay_searches
 from harness.replaying.tables import read_table, shipped_tables
 from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
 from harness.running.messages import RetrainTask
-from harness.running.rehearsal import rehearse
 from harness.running.runner import make_units
 from harness.running.store import UnitFolder
 from harness.spaces import load_space

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import os
 import shlex
 import sys
@@ -19,16 +20,30 @@ from harness.api.mlflow import sync as sync_space
 from harness.api.planned import plan_run
 from harness.api.results import name_of, spaces_in
 from harness.cluster.checks import Check
+from harness.cluster.cluster_file import check_cluster_file
+from harness.cluster.doctor import connected
+from harness.cluster.doctor import doctor as examine
+from harness.cluster.this_machine import check_launch
 from harness.errors import MachineError, UserError
-from harness.methods import is_method
+from harness.methods import is_method, load_method, one_shot_method
 from harness.options import KEYWORDS, LARGEST_SEED, RunOptions
 from harness.running.inputs import space_of
 from harness.running.stopping import STOPPED, ends_at_once
+from harness.schema.identity import hashed
+from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
+from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
+from harness.terminal.epoch_bar import epoch_bar
 from harness.terminal.flags import CheckedPath, flags
+from harness.terminal.lists import known_tables
+from harness.terminal.settings import shown_method, shown_space
+from harness.text.files import write_atomically
 from harness.text.shown import counted, one_line, redacted, shown_argument
+from harness.tracking.address import check_uri
+from harness.tracking.background import Destination
+from harness.tracking.server import serving, wait_for_interrupt
 
 console = SafeConsole()
 
@@ -177,8 +192,6 @@ def study(
     **options: Any,
 ) -> None:
     """Run one of the paper's experiments. Draws its figures and judges its claims; re-run to resume."""
-    from harness.studies.definition import load_study
-
     asked = _options(settings, options)
     wanted = load_study(name, scale, vary, asked.set, methods)
     from harness.comparing.render import rich_table
@@ -303,7 +316,7 @@ def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> N
     Where --out has no trials of a space, the table that ships with the harness is taken.
     """
     replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
-    from harness.replaying.render import as_json, as_markdown, as_tables
+    from harness.comparing.replays import as_json, as_markdown, as_tables
 
     if form == "table":
         console.print(as_tables(replayed))
@@ -333,8 +346,6 @@ def report(space_name: str, reference: str | None, usd_per_hour: float | None, o
 @flags("out", "tracking_uri")
 def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
     """Write to MLflow what it lacks of the results. Running it again changes nothing."""
-    from harness.tracking.background import Destination
-
     uri = Destination(tracking_uri, out).uri
     for space in map(name_of, space_names or spaces_in(out)):
         done = sync_space(space, out, uri)
@@ -351,8 +362,6 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
 def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
     """Show the results in MLflow's UI. It runs on 127.0.0.1 until Ctrl-C."""
     from harness.studies.run import studies_in
-    from harness.tracking.background import Destination
-    from harness.tracking.server import serving, wait_for_interrupt
     from harness.tracking.views import links
 
     uri = Destination(tracking_uri, out).uri
@@ -401,7 +410,6 @@ def trial(
     """Train one network in this process, without Ray."""
     space = space_of(space_name, set, epochs=epochs)
     config = _trial_config(space, method, depth, seed)
-    from harness.terminal.epoch_bar import epoch_bar
     from harness.terminal.trial_view import view
     from harness.training.devices import choose_device
     from harness.training.one_trial import run_one
@@ -417,10 +425,6 @@ def trial(
 
 
 def _trial_config(space: SearchSpace, method: str | None, depth: int | None, seed: int) -> Any:
-    from harness.methods import load_method, one_shot_method
-    from harness.schema.identity import hashed
-    from harness.schema.records import FIXED_DEPTH, TrialConfig
-
     if (method is None) == (depth is None):
         raise UserError("give exactly one of --method NAME (a one-shot method) and --depth N")
     if method is not None:
@@ -442,8 +446,7 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 def check(method: str, space_name: str) -> None:
     """Check that a method follows the rules. Takes a built-in name or your own file; trains tiny networks at most."""
     space = load_space(space_name)
-    from harness.methods import load_method
-    from harness.running.conformance import check_method
+    from harness.replaying.conformance import check_method
 
     checks = check_method(*load_method(method), space)
     table = Table("", "rule", "seen", box=None, pad_edge=False)
@@ -479,16 +482,10 @@ def doctor(
         )
     RunOptions.of(storage=storage, **asked)
     if cluster_file:
-        from harness.cluster.cluster_file import check_cluster_file
-        from harness.cluster.this_machine import check_launch
-
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
     elif gpu:
         checks = _examine_gpus(address, storage, report)
     else:
-        from harness.cluster.doctor import doctor as examine
-        from harness.tracking.address import check_uri
-
         if asked["tracking_uri"] is not None:
             check_uri(asked["tracking_uri"])
         checks = examine(address or "auto", storage, **asked)
@@ -500,11 +497,7 @@ def doctor(
 
 
 def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[Check]:
-    import json
-
-    from harness.cluster.doctor import connected
     from harness.cluster.gpu import examine_here, examine_workers, gpu_checks
-    from harness.running.store import write_atomically
 
     if not path.absolute().parent.is_dir():
         raise UserError(f"--report is written into a folder that exists; {path.parent} does not")
@@ -523,8 +516,6 @@ def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[
 @flags("set")
 def show(name: str, set: tuple[str, ...]) -> None:
     """Show every setting of a space, or option of a method. With its value, its source and a sentence on each."""
-    from harness.terminal.settings import shown_method, shown_space
-
     if is_method(name):
         if set:
             raise UserError(f"--set changes settings of a space; an option of a method is given as {name}:OPTION=VALUE")
@@ -536,7 +527,5 @@ def show(name: str, set: tuple[str, ...]) -> None:
 @commands.command(name="list")
 def list_() -> None:
     """List the built-in search spaces, methods and studies."""
-    from harness.terminal.lists import known_tables
-
     for table in known_tables():
         console.print(table, "")

@@ -5,11 +5,11 @@ Terminal, JSON, report, MLflow and studies all take their columns from here. A n
 is judged when the row names a field of `settings.Margins`. Where results of earlier versions lack it, it is not shown.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harness.schema.records import Cost, Measures, SearchResult
+from harness.schema.records import PHASES, Cost, Measures, SearchResult
 from harness.schema.settings import Margins
 
 Better = Literal["lower", "higher"]
@@ -292,3 +292,9 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a 
     ),
     *map(_of_refit, QUALITIES),
 )
+
+
+def shown_phases(seconds: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
+    """The phases of a table of these costs: all, but compiling only where something was compiled."""
+    compiled = any(each.get("compile", 0.0) > 0 for each in seconds)
+    return tuple(phase for phase in PHASES if compiled or phase != "compile")

@@ -6,7 +6,7 @@ from typing import Any
 from harness.methods import load_method
 from harness.methods.base import SearchMethod
 from harness.options import RunOptions
-from harness.running.rehearsal import rehearse, unimodal
+from harness.replaying.rehearsal import rehearse, unimodal
 from harness.running.result import proposals
 from harness.running.runner import make_units
 from harness.running.unit import RunningUnit

@@ -17,13 +17,13 @@ from harness.options import DEFAULT_OUT, Methods, RunOptions, Seeds, Settings, s
 from harness.running.inputs import devices_of, methods_of, space_of
 from harness.schema.settings import NAME_PATTERN, SearchSpace
 from harness.spaces import parse_space
-from harness.text.files import checked_path
+from harness.text.files import checked_path, write_atomically
 from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from harness.comparing import Comparison
+    from harness.comparing.replays import Replay
     from harness.replaying.recorded import Recorded
-    from harness.replaying.searches import Replay
     from harness.running.forecast import Forecast
 
 __all__ = ["Results", "UserError", "compare", "export", "init", "load_results", "load_space", "replay", "report", "run"]
@@ -93,7 +93,6 @@ def init(data: Folder, target: str | None = None, *, name: str | None = None) ->
     Returns the file, which must not exist yet, the space, and what the default methods cost on two seeds.
     """
     from harness.data.first_space import first_space, name_for
-    from harness.running.store import write_atomically
 
     if name is not None and not re.fullmatch(NAME_PATTERN, name):
         raise UserError(f"--name must be a name of letters, digits, _, . and -; got {brief(name)!r}")
@@ -155,8 +154,7 @@ def replay(
             update={"recordings": source}
         )
     if drawn:
-        from harness.replaying.figure import draw_replay
-        from harness.running.store import write_atomically
+        from harness.reporting.replays import draw_replay
 
         write_atomically(drawn, draw_replay(replayed).standalone_svg)
     return replayed

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 
 from harness.api.mlflow import conclude
 from harness.api.results import Results, Space, check_reference, finished_seeds, load, methods_in
+from harness.backends import check_ray_version
 from harness.options import RunOptions
 from harness.running.inputs import methods_of, space_of
 from harness.schema.settings import SearchSpace
+from harness.tracking.background import Destination
 
 if TYPE_CHECKING:
     from harness.running.forecast import Forecast
     from harness.running.run import Warn
     from harness.running.side_by_side import Show
     from harness.running.unit import RunningUnit
-    from harness.tracking.background import Destination
 
 
 def import_ray_quietly() -> None:
     """In a notebook, Ray and the tqdm that it imports ask for ipywidgets, which nothing here uses."""
+    check_ray_version()  # before it is imported: another may lack what is imported of it
     logging.getLogger("ray.widgets").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")
@@ -94,7 +96,6 @@ def plan_run(space: Space, options: RunOptions) -> PlannedRun:
     loaded = methods_of(options.methods)
     check_reference(options.reference, [*loaded, *methods_in(options.out / wanted.name)])
     from harness.running.runner import make_units
-    from harness.tracking.background import Destination
 
     units = make_units([wanted], loaded, options.seeds, options)
     return PlannedRun(wanted, units, options, Destination(options.tracking_uri, options.out))

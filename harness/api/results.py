@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError, full_disk_told, nearest
 from harness.measures import HEADLINE
+from harness.methods import parse_methods
 from harness.options import DEFAULT_OUT, RunOptions
 from harness.schema.records import Looks, Unit
 from harness.schema.settings import SearchSpace
 from harness.spaces import known_spaces, load_space
-from harness.text.files import checked_path
+from harness.text.files import checked_path, write_atomically
 from harness.text.shown import counted, html_text
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ class Results:
 
         A one-shot method of your own is given as its file ("mine.py"), in a session that has not run it.
         """
-        from harness.methods import parse_methods
         from harness.running.store import UnitFolder
         from harness.training.predict import Predictor
 
@@ -116,7 +116,6 @@ class Results:
 
     def report(self, path: Folder | None = None) -> Path:
         """Writes the report, into the results folder unless a path is given; returns where it is."""
-        from harness.running.store import write_atomically
 
         target = Path(path) if path else self.out / self.space / "report.html"
         html = self.html

@@ -152,12 +152,13 @@ def schema_problem(config: Config) -> str | None:
     """What Ray's own validation objects to, in one line; Ray fills in its defaults first."""
     import click
     import jsonschema  # type: ignore[import-untyped]
-    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    from harness.backends import ray_door
 
     silence = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     try:
         with silence[0], silence[1], _quiet_ray():
-            validate_config(prepare_config(dict(config)))
+            ray_door.validate_cluster_file(dict(config))
     except jsonschema.ValidationError as error:
         where = ".".join(str(part) for part in error.absolute_path)
         return f"{where}: {error.message}" if where else str(error.message)

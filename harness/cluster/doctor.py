@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from harness.backends import check_ray_version
 from harness.cluster.checks import Check, verdict
-from harness.cluster.nodes import NodeReport, ask_nodes, autoscaler_config, share_tokens
+from harness.cluster.nodes import NodeReport, ask_nodes, autoscaler_config, share_tokens, start_an_actor
 from harness.cluster.slots import check_resources, missing_machines, worker_types
 from harness.errors import UserError
 from harness.text.shown import redacted, without_secrets
@@ -31,12 +32,15 @@ def doctor(
         reports = ask_nodes([node["NodeID"] for node in alive])
         autoscaler = autoscaler_config()
         answered = [report.node_id for report in reports]
+        where = ray.get_runtime_context().gcs_address
+        actor_failure = start_an_actor() if reports else "no node ran a task"
         tokens = share_tokens(answered, storage) if storage else {}
     silent = [node["NodeManagerAddress"] for node in alive if node["NodeID"] not in answered]
     machines = {report.host for report in reports}
     return [
         check_nodes(len(alive), silent, [node["NodeManagerAddress"] for node in alive], autoscaler),
         check_versions(reports),
+        check_actors(actor_failure, where, any(report.asks_for_token for report in reports)),
         check_storage(storage, tokens, {report.node_id: report.host for report in reports}),
         check_resources([node["Resources"] for node in alive], autoscaler, gpus_per_trial, cpus_per_trial),
         check_tracking(tracking_uri, len(machines)),
@@ -46,6 +50,7 @@ def doctor(
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[None]:
     """Inside the block this process is connected to the Ray there, or to the one it was connected to before."""
+    check_ray_version()
     import ray
 
     if ray.is_initialized():
@@ -137,6 +142,29 @@ def check_versions(reports: Sequence[NodeReport]) -> Check:
         ", ".join(f"{package} {version}" for package, version in reports[0].versions.items()) if reports else "no node"
     )
     return verdict("versions", problems, fine, "install the same on every node: pip install -c constraints.txt .")
+
+
+def check_actors(failure: str | None, address: str, asks_for_token: bool) -> Check:
+    """A trial is an actor. `failure`: why one did not start; None: one did."""
+    if failure is None:
+        return Check("actors", True, "one started and answered")
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token" and not asks_for_token:
+        token = _token_in_use()
+        return Check(
+            "actors",
+            False,
+            f"none starts ({failure}): this process sends the token in {token}, and the Ray at {address} asks for none",
+            f"remove {token} if no cluster of yours asks for it (the harness left one there up to 0.1.0), or export "
+            "RAY_AUTH_MODE=disabled",
+        )
+    return Check("actors", False, f"none starts: {failure}", "`ray logs` on the head shows why; restart Ray there")
+
+
+def _token_in_use() -> str:
+    """Where Ray takes it from."""
+    if "RAY_AUTH_TOKEN" in os.environ:
+        return "RAY_AUTH_TOKEN"
+    return os.environ.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
 
 
 def check_storage(storage: str | None, tokens: Mapping[str, str | None], hosts: Mapping[str, str]) -> Check:

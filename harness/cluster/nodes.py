@@ -18,6 +18,7 @@ class NodeReport:
     node_id: str
     host: str
     versions: Mapping[str, str | None]  # None: not installed there
+    asks_for_token: bool = False
 
 
 def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
@@ -25,6 +26,7 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
 
     def look() -> dict[str, Any]:
         import importlib.metadata
+        import os
         import platform
         import socket
 
@@ -40,14 +42,32 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
             versions["harness"] = harness.__version__
         except ImportError:
             versions["harness"] = None
-        return {"host": socket.gethostname(), "versions": versions}
+        # Ray hands the mode in which it was started on to all of its processes.
+        asks = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+        return {"host": socket.gethostname(), "versions": versions, "asks_for_token": asks}
 
     answers = _on_each(look, dict.fromkeys(node_ids, ()))
-    return [
-        NodeReport(node, answer["host"], answer["versions"])
-        for node, answer in answers.items()
-        if not isinstance(answer, Exception)
-    ]
+    return [NodeReport(node, **answer) for node, answer in answers.items() if not isinstance(answer, Exception)]
+
+
+def start_an_actor() -> str | None:
+    """What went wrong, in one line; None: it answered. Trials are actors, and tasks may run where those do not."""
+    import ray
+
+    def answer(actor: Any) -> str:
+        return "here"
+
+    answering: Any = type("Answering", (), {"answer": answer})
+    actor = ray.remote(num_cpus=0, max_restarts=0)(answering).remote()
+    try:
+        ray.get(actor.answer.remote(), timeout=ANSWER_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        return f"it gave no answer in {ANSWER_SECONDS:.0f} s"
+    except ray.exceptions.RayError as error:
+        return _first_line(error)
+    finally:
+        ray.kill(actor)
+    return None
 
 
 def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]:

@@ -76,3 +76,9 @@ def _trial_as_replayed(trial: TrialRecord) -> TrialRecord:
 def exhaustive_method(by_method: ByMethod) -> str | None:
     """The first method that trains every depth in full: what choices of depth are measured against."""
     return next((method for method, units in by_method.items() if units[0].facts.exhaustive), None)
+
+
+def paired(method: Sequence[Finished], baseline: Sequence[Finished]) -> list[tuple[Finished, Finished]]:
+    """Units of both methods on the same seed, in the order of the seeds."""
+    others = {unit.seed: unit for unit in baseline}
+    return [(unit, others[unit.seed]) for unit in method if unit.seed in others]

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from harness.comparing.asked import Asked
+from harness.comparing.costs import unexplained
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
-from harness.comparing.phases import unexplained
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
 from harness.measures import judged
-from harness.schema.records import REPLAYED_SEARCHES, Looks, Unit
+from harness.schema.records import REPLAYED_SEARCHES, Looks, TrialRecord, Unit
 from harness.schema.settings import Margins
 from harness.text.shown import counted
 
@@ -19,17 +20,15 @@ _NOTHING = 1e-6  # seconds: what is left of a sum by rounding
 
 
 def notes(
-    by_method: ByMethod,
-    units: Sequence[Unit],
+    asked: Asked,
     contamination: Contamination,
     floor: Floor | None,
     resolution: Resolution | None,
-    looks: Looks,
-    margins: Margins,
     spread: Mapping[str, float],
 ) -> tuple[str, ...]:
-    found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_margins(margins, spread)]
-    found += [*_on_looks(looks), *_on_contamination(contamination), *_on_replays(by_method)]
+    by_method, units = asked.by_method, asked.units
+    found = [*_on_the_space(floor, resolution), *_on_classes(by_method), *_on_margins(asked.margins, spread)]
+    found += [*_on_looks(asked.looks), *_on_contamination(contamination), *_on_replays(by_method)]
     for method, group in by_method.items():
         found.extend(_on_divergence(method, group))
         found.extend(_on_method(method, group))
@@ -163,6 +162,12 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     eager = sum(bool(trial.ran_eagerly) for trial in trials)
     if eager:
         yield f"{method}: {eager} of {counted(len(trials), 'trial')} ran without torch.compile, which gave up on them."
+    yield from _on_lost_time(method, trials)
+    if any(trial.environment.code.endswith("+dirty") for trial in trials):
+        yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
+
+
+def _on_lost_time(method: str, trials: Sequence[TrialRecord]) -> Iterator[str]:
     lost = sum(trial.cost.phases.get("lost", 0.0) * trial.cost.devices for trial in trials)
     told_to_stop = sum(
         attempt.lost_seconds * trial.cost.devices
@@ -179,8 +184,6 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         yield f"{method}: {lost - told_to_stop:.3g} device-seconds were lost to workers that died; they are counted."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
         yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
-    if any(trial.environment.code.endswith("+dirty") for trial in trials):
-        yield f"{method}: the code had uncommitted changes, so its version does not say what ran."
 
 
 def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:

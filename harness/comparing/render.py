@@ -11,8 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from harness.comparing.costs import leading_cost
 from harness.comparing.numbers import inverse, ratio_with_ends, signed_and_spread
-from harness.comparing.sentences import COST_WORDS, leading_cost, names_phrase
+from harness.comparing.sentences import COST_WORDS, names_phrase
 from harness.comparing.tables import (
     TEXT_COLUMNS,
     TableView,

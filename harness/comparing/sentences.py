@@ -5,7 +5,7 @@ from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
-from harness.comparing.values import Contamination, Pair, Stage, Winner
+from harness.comparing.values import Pair, Stage, Winner
 from harness.judging.two_keys import MOST_SEEDS, Verdict
 from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
@@ -16,11 +16,6 @@ from harness.text.shown import counted
 AGAIN = "all of them together, or a refit with --refit, are alternatives"
 _NOT_CERTAIN = " (whether that is less is undecided)"
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
-
-
-def leading_cost(doubts: Contamination) -> Measure:
-    """What the text speaks of first: seconds, unless they mislead."""
-    return TFLOP if doubts.found else DEVICE_SECONDS
 
 
 def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[str]) -> str:

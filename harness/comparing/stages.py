@@ -1,14 +1,17 @@
-"""Rows and pairs of one cost mode: means per method, and who is compared with whom."""
+"""Rows and pairs of one cost mode: means per method, ratios and differences of pairs, and their verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from harness.comparing.asked import Asked, Pairs
 from harness.comparing.averaged import Searches
+from harness.comparing.costs import contamination, leading_cost
 from harness.comparing.fairness import differences_between
-from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.row_errors import row_errors
-from harness.comparing.values import MethodRow, Pair, Stage
+from harness.comparing.values import Contamination, MethodRow, Pair, Stage
 from harness.judging.two_keys import Looks, Question, Verdict, judge
 from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
 from harness.schema.records import SearchResult
@@ -30,22 +33,42 @@ OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
 Reader = Callable[[Finished], dict[str, float]]
 
 
-def asked(by_method: ByMethod, reference: str | None, exhaustive: str | None) -> list[tuple[str, str]]:
-    """Who is compared with whom, as (method, baseline); one-shots come first.
+@dataclass(frozen=True)
+class Stages:
+    """The tables of a comparison with their verdicts, and the cost that these lead with."""
 
-    Every method with the one that trains every depth: whether it does that one's job, and at what share of the cost, is
-    what searches and one-shots alike are asked. Where a reference is named, or no method trains every depth, the
-    reference with every other method.
-    """
-    methods = sorted(by_method, key=lambda method: not by_method[method][0].facts.learns_depth)
-    if reference is not None:
-        return [(reference, other) for other in methods if reference in by_method and other != reference]
-    return [(method, exhaustive) for method in methods if exhaustive and method != exhaustive]
+    search: Stage
+    usual: Stage  # the search, as it is compared without a named reference
+    refit: Stage | None  # None where a unit was not refitted
+    doubts: Contamination
+    cost: Measure
+    searches: Searches
 
 
-def build_stage(
-    name: StageName, by_method: ByMethod, pairs: Sequence[tuple[str, str]], searches: Searches | None = None
-) -> Stage:
+def judged_stages(asked: Asked) -> Stages:
+    looks, searches = asked.looks.all, Searches(asked.by_method, asked.exhaustive)
+
+    def built(name: StageName, pairs: Pairs) -> Stage:
+        return build_stage(name, asked.by_method, pairs, searches)
+
+    def with_words(stage: Stage) -> Stage:
+        return with_verdicts(stage, cost, asked.margins, looks)
+
+    measured = built("search", asked.pairs)
+    doubts = contamination(asked.by_method, measured.pairs)
+    cost = leading_cost(doubts)
+    search = with_words(measured)
+    return Stages(
+        search=search,
+        usual=search if asked.usual_pairs == asked.pairs else with_words(built("search", asked.usual_pairs)),
+        refit=with_words(built("search + refit", asked.pairs)) if asked.refitted else None,
+        doubts=doubts,
+        cost=cost,
+        searches=searches,
+    )
+
+
+def build_stage(name: StageName, by_method: ByMethod, pairs: Pairs, searches: Searches | None = None) -> Stage:
     """Without verdicts: whether seconds can be trusted shows in the pairs, so `with_verdicts` comes after them.
 
     A search stands for the mean over its search seeds where these are known. A quality that some units were not
@@ -78,12 +101,6 @@ def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
         values={key: mean_interval(values) for key, values in per_seed.items()},
         per_seed=per_seed,
     )
-
-
-def paired(method: Sequence[Finished], baseline: Sequence[Finished]) -> list[tuple[Finished, Finished]]:
-    """Units of both methods on the same seed, in the order of the seeds."""
-    others = {unit.seed: unit for unit in baseline}
-    return [(unit, others[unit.seed]) for unit in method if unit.seed in others]
 
 
 def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: Looks) -> Stage:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.comparing.anytime import ORDERS
+from harness.comparing.costs import ORDERS
 from harness.comparing.numbers import (
     inverse,
     listed,
@@ -25,8 +25,8 @@ from harness.measures import (
     QUALITIES,
     Better,
     Measure,
+    shown_phases,
 )
-from harness.schema.records import shown_phases
 
 MORE_ROWS = "more test rows, not seeds"
 MOST_CLASSES = 30  # of a table

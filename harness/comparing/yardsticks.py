@@ -8,9 +8,8 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.numbers import MINUS, ROUNDING, plain, ratio
-from harness.comparing.stages import paired
 from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
 from harness.measures import BALANCED_ACCURACY, QUALITIES
 from harness.schema.records import FinalEvaluation, Measures, TrialRecord

@@ -1,1 +1,1 @@
-"""Many searches on recorded trials: nothing is trained and no Ray is started."""
+"""Searches that train nothing and start no Ray: on recorded trials, or on made-up curves."""

@@ -16,9 +16,8 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.replaying.recorded import Recorded
-from harness.running.store import write_atomically
 from harness.spaces import SHIPPED
-from harness.text.files import checked_path
+from harness.text.files import checked_path, write_atomically
 
 ENDING = ".json.gz"
 VERSION = 1

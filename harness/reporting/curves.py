@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.colours import BLUE
-from harness.comparing.anytime import Array, rungs_of, trajectory
+from harness.comparing.costs import Array, rungs_of, trajectory
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
 from harness.comparing.tables import over_orders

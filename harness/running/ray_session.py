@@ -4,33 +4,27 @@ A Ray of our own listens on 127.0.0.1 only, asks for a token, and starts only th
 """
 
 import contextlib
-import functools
 import gc
 import os
-import secrets
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.tune.execution import class_cache
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.experiment import Trial
 
+from harness.backends import RAY, ray_door
+from harness.backends.sockets import sockets_of
 from harness.cluster.doctor import answers
 from harness.errors import MachineError, UserError
 from harness.methods.base import TIME
 from harness.running.stopping import STOPPED, Stop, exit_now
 from harness.scratch import end_processes, length_below, recording_processes, scratch_folder
 
-LOOPBACK = "127.0.0.1"
 TRIALS_NEED = ["harness.training.imported_ahead", "harness.running.worker"]
-AGENTS_PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
-IDLE = "cat -- -"  # until its standard input is closed; Ray adds options, which are files to it
 LONGEST_FOLDER = 38 if sys.platform == "darwin" else 42  # bytes; Ray makes sockets 65 below, and 103 or 107 may be
 MOST_LOST_NODES = 5  # in a row that a trial may lose without getting further; more may be its own doing
 LOOKS_SECONDS = 0.2  # between two looks at whether Ray's processes are alive
@@ -46,16 +40,18 @@ def ray_session(
     each, and they import what trials need while the driver is busy with other things. A Ray that this process is
     already connected to is left alone.
     """
+    ray_door.check()
     with _folder_of_a_run() as folder:
         if ray.is_initialized():
-            with _any_worker_serves():
+            with ray_door.any_worker_serves():
                 yield folder
             return
+        had = sockets_of(os.getpid())
         common: dict[str, Any] = {"log_to_driver": debug, "configure_logging": debug}
         if not answers(address):
             raise UserError(f"no Ray answers at address {address!r}: nothing listens there")
         try:
-            with _signals_left_alone():
+            with ray_door.signals_left_alone():
                 if address:
                     ray.init(address=address, **common)
                 else:
@@ -67,156 +63,15 @@ def ray_session(
             if address:
                 yield folder
             else:
-                with _watched(folder, stop or Stop()), _any_worker_serves():
+                _check_sockets(had)
+                with _watched(folder, stop or Stop(), had), ray_door.any_worker_serves():
                     yield folder
         finally:
             _shut_down()
 
 
 def _start_here(folder: Path, debug: bool, options: dict[str, Any], cpus: int | None = None) -> None:
-    _make_token()
-    here = int(ray._private.utils.get_num_cpus(True))  # as Ray counts them, in a container too
-    with (
-        _environment(RAY_AUTH_MODE="token"),
-        _own_process_groups(),
-        _loopback_only(),
-        _needed_processes_only(debug),
-        _no_printing(debug),
-    ):
-        native: Any = ray._raylet
-        native.Config.initialize("")  # reads the mode again: Ray was imported before it was set
-        ray.init(
-            "local",  # or Ray would join whatever cluster it finds running on this machine
-            include_dashboard=False,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=str(folder),
-            _system_config={
-                "enable_metrics_collection": False,  # nobody reads them
-                "enable_pipe_based_agent_to_parent_health_check": True,  # as by default: IDLE hangs on it
-                "gcs_rpc_server_reconnect_timeout_s": 10,  # one that is gone does not come back: no use in waiting
-                "preload_python_modules": TRIALS_NEED if cpus else [],
-            },
-            **{"num_cpus": min(cpus or here, here), **options},
-        )
-
-
-def _make_token() -> None:
-    """Ray would make one that everybody on the machine can read."""
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    if token.exists():
-        token.chmod(0o600)
-    elif "RAY_AUTH_TOKEN" not in os.environ:
-        token.parent.mkdir(parents=True, exist_ok=True)
-        fresh = token.with_name(f"{token.name}.{os.getpid()}")
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_hex(32), encoding="ascii")
-        with contextlib.suppress(FileExistsError):  # another run was quicker
-            token.hardlink_to(fresh)
-        fresh.unlink()
-
-
-@contextlib.contextmanager
-def _signals_left_alone() -> Iterator[None]:
-    """Ray would take SIGTERM for itself: natively, with a stack trace and exit code 134, and in Python."""
-    with (
-        _replaced(ray._private.ray_constants, RAY_DISABLE_FAILURE_SIGNAL_HANDLER=True),
-        _replaced(ray._private.utils, set_sigterm_handler=lambda handler: None),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _own_process_groups() -> Iterator[None]:
-    """A signal to the run's process group (`timeout`, a closed terminal) is for the run; Ray's processes outlive it.
-
-    They end with this process, whatever happens, where the kernel sees to it. Elsewhere Ray does, by the group.
-    """
-    services: Any = ray._private.services
-    separate = functools.partial(services.ConsolePopen, process_group=0)
-    kernel_ends_them: Any = ray._private.utils.detect_fate_sharing_support()
-    with _replaced(services, **({"ConsolePopen": separate} if kernel_ends_them else {})):
-        yield
-
-
-@contextlib.contextmanager
-def _loopback_only() -> Iterator[None]:
-    """Lets Ray keep the address 127.0.0.1 as it does on a Mac. Elsewhere it takes the machine's own instead.
-
-    At 127.0.0.1 GCS, raylet, agents, workers and driver all listen there; at any other address on all interfaces.
-    """
-    with _replaced(ray._private.ray_constants, ENABLE_RAY_CLUSTER=False):
-        yield
-
-
-@contextlib.contextmanager
-def _needed_processes_only(debug: bool) -> Iterator[None]:
-    """No web server, no autoscaler, no reader of logs, no agents: Ray starts them even when they are switched off.
-
-    It waits for them, too. On two cores they take more than half of the time that Ray needs to start, and their ports.
-    """
-
-    def no_web_server(node: Any, **_: Any) -> None:
-        node._webui_url = ""
-
-    unneeded: dict[str, Any] = {"start_api_server": no_web_server, "start_monitor": lambda node: None}
-    if not debug:
-        unneeded["start_log_monitor"] = lambda node: None
-    services: Any = ray._private.services
-    start = services.start_ray_process
-
-    def start_without_agents(command: list[str], kind: str, *rest: Any, **options: Any) -> Any:
-        given = dict(word[2:].split("=", 1) for word in command if word.startswith("--") and "=" in word)
-        known = {"session_dir", "node_id", "gcs-address", "store_socket_name"} <= given.keys()
-        if kind != ray._private.ray_constants.PROCESS_TYPE_RAYLET or not known:
-            return start(command, kind, *rest, **options)
-        started = start(_without_agents(command, given), kind, *rest, **options)
-        services.wait_for_node(given["gcs-address"], given["store_socket_name"])  # or Ray would sleep for a second
-        return started
-
-    with (
-        _replaced(ray._private.node.Node, **unneeded),
-        _replaced(services, start_ray_process=start_without_agents),
-        # `uv run`, or a hook of the user's, would have an agent make environments for workers. They have this one.
-        _replaced(ray._private.worker, _maybe_modify_runtime_env=lambda *_: None),
-    ):
-        yield
-
-
-def _without_agents(raylet: list[str], given: dict[str, str]) -> list[str]:
-    """Its command line, with agents that only wait for its end: it would not live without any.
-
-    They are for pages, metrics and environments of workers, none of which a run has. Ray's own would note the ports
-    at which they listen; -1 is its word for none. A raylet that ends closes its agents' standard input.
-    """
-    for port in AGENTS_PORTS:
-        Path(given["session_dir"], f"{port}_{given['node_id']}").write_text("-1", encoding="ascii")
-    return [f"{word.split('=')[0]}={IDLE}" if "_agent_command=" in word else word for word in raylet]
-
-
-@contextlib.contextmanager
-def _no_printing(debug: bool) -> Iterator[None]:
-    """Ray prints what its processes complain about, a page of it when one of them dies."""
-    with _replaced(ray._private.worker, **({} if debug else {"listen_error_messages": lambda *_: None})):
-        yield
-
-
-@contextlib.contextmanager
-def _any_worker_serves() -> Iterator[None]:
-    """Lets Tune take workers that run already, where all of them are on this machine.
-
-    It asks for environment variables of the driver's, and Ray would start other workers to have them. Here they have
-    them from the start.
-    """
-
-    def remote_class(cache: Any, trainable: Any) -> Any:
-        if trainable not in cache._cache:
-            cache._cache[trainable] = ray.remote(trainable)
-        return cache._cache[trainable]
-
-    node: Any = ray._private.worker._global_node
-    started_here = node is not None and node.is_head()
-    with _replaced(class_cache._ActorClassCache, **({"get": remote_class} if started_here else {})):
-        yield
+    ray_door.start_here(folder, TRIALS_NEED if cpus else [], cpus, debug, options)
 
 
 @contextlib.contextmanager
@@ -240,9 +95,9 @@ def lost_nodes_do_not_count() -> Iterator[None]:
                 f"\nit lost {losses} machines without getting past epoch {furthest}, so it may be what takes them "
                 f"down; from the {MOST_LOST_NODES + 1}th on such losses count (--max-failures)"
             )
-        trial.run_metadata.num_failures += 1
+        ray_door.count_failure(trial)
 
-    with _replaced(Trial, _handle_ray_actor_error=handle):
+    with ray_door.actor_errors_go_to(handle):
         yield
 
 
@@ -254,55 +109,34 @@ def deaths_count_once() -> Iterator[None]:
     And where the worker was being handed on from another trial, Tune would wait for that for ever.
     """
     told: set[tuple[str, str]] = set()
-    process: Any = TuneController._process_trial_failure
 
-    def once(controller: Any, trial: Any, exception: Any) -> None:
+    def is_new(trial: Any, exception: Any) -> bool:
         death = trial.trial_id, getattr(exception, "actor_id", None) or ""
         if death[1] and death in told:
-            return
+            return False
         told.add(death)
-        getattr(controller, "_resetting_trials", set()).discard(trial)
-        process(controller, trial, exception)
+        return True
 
-    with _replaced(TuneController, _process_trial_failure=once):
+    with ray_door.failures_pass(is_new):
         yield
 
 
 def _node_is_gone(actor_id: str | None) -> bool:
     """Of an actor that failed. Ray finds out after some seconds, so the node is asked, too."""
-    known: dict[str, Any] = ray._private.state.actors(actor_id) if actor_id else {}
-    node_id = known.get("Address", {}).get("NodeID")
+    node_id = ray_door.node_id_of(actor_id) if actor_id else None
     nodes = [node for node in ray.nodes() if node["NodeID"] == node_id]
     return any(
         not node["Alive"] or not answers(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") for node in nodes
     )
 
 
-@contextlib.contextmanager
-def _replaced(owner: Any, **values: Any) -> Iterator[None]:
-    """Attributes of Ray's, changed for a while. One that a later Ray lacks is left out."""
-    before = {name: getattr(owner, name) for name in values if hasattr(owner, name)}
-    try:
-        for name in before:
-            setattr(owner, name, values[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
-
-
-@contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _check_sockets(driver_had: set[str]) -> None:
+    """Raises MachineError where anybody could reach this Ray from another machine."""
+    if reachable := ray_door.reachable_from_outside(driver_had):
+        raise MachineError(
+            f"Ray must listen on {ray_door.LOOPBACK} only, and other machines can reach {', '.join(reachable)}; the "
+            f"run was ended before it could be misused: import harness before ray, with Ray {RAY[3:]}"
+        )
 
 
 def _shut_down() -> None:
@@ -312,6 +146,7 @@ def _shut_down() -> None:
     gc.disable()
     try:
         ray.shutdown()
+        ray_door.read_token_again()  # the next Ray of this process may be a cluster of the user's
     finally:
         if collecting:
             gc.enable()
@@ -321,36 +156,38 @@ def _shut_down() -> None:
 
 
 @contextlib.contextmanager
-def _watched(folder: Path, stop: Stop) -> Iterator[None]:
+def _watched(folder: Path, stop: Stop, driver_had: set[str]) -> Iterator[None]:
     """Ends the run when a process of Ray's dies: Ray would wait a minute for it, and end this process natively.
 
-    Where this process is not ours to end, what Ray makes of it is raised as one sentence.
+    Also when one that has started meanwhile, a worker, listens for other machines: most do so early, so looks at
+    sockets become rare. Where this process is not ours to end, what Ray makes of it is raised as one sentence.
     """
     over = threading.Event()
-    dead: list[str] = []
+    trouble: list[str] = []
 
-    def watch(processes: Callable[[], list[str]]) -> None:
+    def watch() -> None:
+        looks = 0
         while not over.wait(LOOKS_SECONDS):
-            dead[:] = processes()
-            if dead and stop.may_exit:
-                _leave(_says(dead), folder, stop)
+            looks += 1
+            try:
+                if dead := ray_door.dead_processes():
+                    raise MachineError(_says(dead))
+                if looks & (looks - 1) == 0:  # the first, second, fourth, eighth …
+                    _check_sockets(driver_had)
+            except MachineError as error:
+                trouble[:] = [str(error)]
+                if stop.may_exit:
+                    _leave(trouble[0], folder, stop)
 
-    threading.Thread(target=watch, args=[_dead_processes], name="watches Ray", daemon=True).start()
+    threading.Thread(target=watch, name="watches Ray", daemon=True).start()
     try:
         yield
     except Exception as error:
-        if not dead:
+        if not trouble:
             raise
-        raise MachineError(_says(dead)) from error
+        raise MachineError(trouble[0]) from error
     finally:
         over.set()
-
-
-def _dead_processes() -> list[str]:
-    """Names of Ray's processes that this process has started and that have ended."""
-    node: Any = ray._private.worker._global_node
-    started: dict[str, list[Any]] = node.all_processes if node else {}
-    return [name for name, each in started.items() if any(info.process.poll() is not None for info in each)]
 
 
 def _says(dead: list[str]) -> str:

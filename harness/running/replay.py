@@ -27,6 +27,7 @@ from harness.running.search import STOP, plan_of
 from harness.running.side_by_side import SideBySide
 from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
+from harness.schema.curves import incumbents, rungs_of
 from harness.schema.identity import Frozen
 from harness.schema.records import (
     FIXED_DEPTH,
@@ -40,8 +41,6 @@ from harness.schema.records import (
     ReplayedSearch,
     TrialConfig,
     UnitPlan,
-    incumbents,
-    rungs_of,
 )
 from harness.schema.settings import SearchSpace
 from harness.training.cost import total

@@ -24,13 +24,13 @@ from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.stopping import ends_in_order
-from harness.running.store import UnitFolder, declare_looks, only_writer, write_atomically
+from harness.running.store import UnitFolder, declare_looks, only_writer
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
 from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.schema.settings import SearchSpace
-from harness.text.files import check_writable
+from harness.text.files import check_writable, write_atomically
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler
 from harness.training.devices import device_of_trial, memory_for

@@ -16,18 +16,17 @@ from typing import Any
 
 from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import (
-    AsyncHyperBandScheduler,
     HyperBandScheduler,
-    MedianStoppingRule,
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
     ResourceChangingScheduler,
     TrialScheduler,
 )
-from ray.tune.search import BasicVariantGenerator, Searcher
+from ray.tune.search import Searcher
 from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
 
+from harness.backends import ray_door
 from harness.errors import UserError, brief
 from harness.methods import blaming
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
@@ -56,6 +55,7 @@ _NO_CONTROLLER: Any = _NoController()
 
 def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> SearchPlan:
     """What a method plans for a seed, checked: a plan is made by whoever wrote the method."""
+    ray_door.check()
     for handler in logging.getLogger("ray").handlers:  # others than before, if a Ray was started meanwhile
         handler.addFilter(_ONCE)
     with blaming(f"method {name}: plan(space, budget, seed) fails", type(method)):
@@ -82,8 +82,11 @@ def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> S
                 "or stops; take one that stops them, as ASHAScheduler and MedianStoppingRule(hard_stop=True) do"
             )
         for part in ("search_alg", "scheduler"):
-            for attribute, known in (("metric", (METRIC,)), ("_time_attr", (TIME, "training_iteration"))):
-                asked = getattr(getattr(plan, part), attribute, None)
+            given = getattr(plan, part)
+            for asked, known in (
+                (getattr(given, "metric", None), (METRIC,)),
+                (ray_door.time_attribute(given), (TIME, "training_iteration")),
+            ):
                 if asked is not None and asked not in known:
                     raise UserError(
                         f"method {name}: the {part} of its plan asks for {brief(repr(asked))}, which no report "
@@ -95,8 +98,7 @@ def plan_of(name: str, method: SearchMethod, space: SearchSpace, seed: int) -> S
 
 
 def _pauses(scheduler: TrialScheduler | None) -> bool:
-    soft = isinstance(scheduler, MedianStoppingRule) and not scheduler._hard_stop
-    return soft or isinstance(scheduler, PAUSING)
+    return isinstance(scheduler, PAUSING) or ray_door.pauses_softly(scheduler)
 
 
 class _TooLong(BaseException):
@@ -139,9 +141,8 @@ class Search:
         """Epochs that decide: a trial may be stopped by its first report from there on. None: by any report."""
         if self._scheduler is None:
             return ()
-        if type(self._scheduler) is not AsyncHyperBandScheduler or self._scheduler._stop_last_trials:
-            return None
-        return tuple(sorted({ceil(rung) for bracket in self._scheduler._brackets for rung, _ in bracket._rungs}))
+        rungs = ray_door.rungs_of(self._scheduler)
+        return None if rungs is None else tuple(sorted({ceil(rung) for rung in rungs}))
 
     @property
     def is_finished(self) -> bool:
@@ -206,7 +207,7 @@ class _OneConfiguration(Searcher):
 def _give_metric(scheduler: TrialScheduler) -> None:
     """To one that was made without; what it was made with stays."""
     metric = METRIC if scheduler.metric is None else None
-    mode = MODE if getattr(scheduler, "_mode", None) is None else None
+    mode = MODE if ray_door.mode_of(scheduler) is None else None
     if metric or mode:
         scheduler.set_search_properties(metric, mode)
 
@@ -218,11 +219,9 @@ def _as_algorithm(search_alg: Searcher | SearchAlgorithm, param_space: dict[str,
     search_alg.set_search_properties(METRIC, MODE, param_space)
     searcher = getattr(search_alg, "searcher", None)
     while isinstance(searcher, Searcher):  # one may limit or repeat what another proposes
-        searcher._metric, searcher._mode = searcher.metric or METRIC, searcher.mode or MODE
+        ray_door.give_metric(searcher, METRIC, MODE)
         searcher = getattr(searcher, "searcher", None)
-    if isinstance(search_alg, BasicVariantGenerator):
-        # Its ids begin with five digits of the clock: units planned in the same half millisecond would share them.
-        search_alg._uuid_prefix = f"{Trial.generate_id()}_"
+    ray_door.give_trial_ids(search_alg, f"{Trial.generate_id()}_")
     return search_alg
 
 

@@ -18,6 +18,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
+from harness.backends import ray_door
 from harness.errors import disk_is_full, full_place
 from harness.running.messages import AnyTask, Report, received_report
 from harness.running.search import GO_ON
@@ -231,16 +232,14 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         unit = self.together.unit_of(trial.trial_id)
         if not self.together.stop.by or decision != GO_ON or unit.is_ending(trial.trial_id):
             return decision
-        worker: Any = trial.temporary_state.ray_actor
-        self.together.saving.append(worker.execute.remote(self._save_now))
+        self.together.saving.append(ray_door.worker_of(trial).execute.remote(self._save_now))
         self.together.on_interrupt(trial.trial_id)
         return str(self.NOOP)  # the trial waits for an answer until its worker ends
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         if self.together.stop.by:
             return None
-        # By itself Tune would start workers one after the other, or for as many CPUs as it saw at first.
-        tune_controller._tune_controller.update_max_pending_trials(self.together.slots)
+        ray_door.start_workers_for(tune_controller, self.together.slots)
         # Only live trials: Tune's own version walks through all that ever were, for every step.
         live: list[Trial] = sorted(
             tune_controller.get_live_trials(), key=lambda trial: self.together.turn[trial.trial_id]
@@ -248,17 +247,10 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
         pending = [trial for trial in live if trial.status == Trial.PENDING]
         # A worker that is free again goes to a trial that has none, if there is one. Tune would throw away a worker
         # that is still starting for it, and trials that are shorter than a worker's start would never fill a cluster.
-        without = (trial for trial in pending if not _has_worker(tune_controller, trial))
+        without = (trial for trial in pending if not ray_door.has_worker(tune_controller, trial))
         return next(without, None) or next(
             (trial for trial in [*pending, *live] if trial.status in (Trial.PENDING, Trial.PAUSED)), None
         )
-
-
-def _has_worker(tune_controller: Any, trial: Trial) -> bool:
-    """Whether a worker was given its devices and is starting for this trial. Tune tells nobody else."""
-    controller = tune_controller._tune_controller
-    actor = controller._trial_to_actor.get(trial)
-    return actor is not None and bool(controller._actor_manager.is_actor_started(actor))
 
 
 class SharedCallback(_NotRestored, Callback):

@@ -34,18 +34,9 @@ from harness.methods import facts_of, full_name
 from harness.running.ledger import Begun, Event, parse_event
 from harness.schema.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.schema.upgrade import upgraded_plan
+from harness.text.files import write_atomically
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 @contextlib.contextmanager

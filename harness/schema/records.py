@@ -3,9 +3,8 @@
 These records are the truth on disk; MLflow, the comparison and the report are views of them.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -34,6 +33,8 @@ NOT_CARRIED_OVER = (
     "checkpoint",
     "lost",
 )  # from a trained trial to its replays: they depend on the run, not the network
+WALL_CLOCK_DEVICES = (1, 2, 4, 8)  # numbers of devices that comparisons show wall-clock for
+REPLAYED_SEARCHES = 10  # search seeds that comparisons average a replayed search over
 
 
 class TrialConfig(Identified):
@@ -131,12 +132,6 @@ class Cost(Frozen):
     @property
     def train_seconds(self) -> float:
         return self.phases.get("train", 0.0)
-
-
-def shown_phases(seconds: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
-    """The phases of a table of these costs: all, but compiling only where something was compiled."""
-    compiled = any(each.get("compile", 0.0) > 0 for each in seconds)
-    return tuple(phase for phase in PHASES if compiled or phase != "compile")
 
 
 class CurvePoint(Frozen):
@@ -390,55 +385,6 @@ class SearchResult(Frozen):
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
     usd_per_hour: NonNegative | None = None  # of a device, as said when it ran
-
-
-WALL_CLOCK_DEVICES = (1, 2, 4, 8)  # numbers of devices that comparisons show wall-clock for
-REPLAYED_SEARCHES = 10  # search seeds that comparisons average a replayed search over
-
-
-def rungs_of(trials: Iterable[TrialRecord]) -> frozenset[int]:
-    """Epochs at which a scheduler stopped a trial: there it looks at running trials."""
-    return frozenset(trial.curve[-1].epoch for trial in trials if trial.stop_reason == "scheduler" and trial.curve)
-
-
-def incumbents(trials: Sequence[TrialRecord], rungs: frozenset[int] = frozenset()) -> list[tuple[float, float]]:
-    """What all trials had spent, in device-seconds, and the best validation log-likelihood known by then, in time.
-
-    It changes when a trial ends or reports at a rung; where the depth is learnt, at every report. −∞: none yet. A trial
-    spends its device time evenly between start and end, also when a retry left a gap.
-    """
-    spans = _time_spans(trials)
-    moments = []
-    for trial, (start, end) in zip(trials, spans, strict=True):
-        total = trial.cost.device_seconds
-        for spent, value in _gains(trial, rungs):
-            moments.append((start + (spent / total if total else 1.0) * (end - start), value))
-    moments.sort(key=lambda moment: moment[0])
-    found, best = [], -math.inf
-    for at, value in moments:
-        best = max(best, value)
-        shares = (min(1.0, max(0.0, (at - start) / max(end - start, 1e-12))) for start, end in spans)
-        found.append(
-            (sum(share * trial.cost.device_seconds for share, trial in zip(shares, trials, strict=True)), best)
-        )
-    return found
-
-
-def _time_spans(trials: Sequence[TrialRecord]) -> list[tuple[float, float]]:
-    """When each trial held its devices; one after the other where no clock was recorded."""
-    if all(trial.ended_at > trial.started_at for trial in trials):
-        return [(trial.started_at, trial.ended_at) for trial in trials]
-    ends = list(accumulate(trial.cost.held_seconds for trial in trials))
-    return [(end - trial.cost.held_seconds, end) for trial, end in zip(trials, ends, strict=True)]
-
-
-def _gains(trial: TrialRecord, rungs: frozenset[int]) -> list[tuple[float, float]]:
-    reports = [
-        (point.device_seconds, point.val_log_likelihood)
-        for point in trial.curve
-        if trial.val is not None and (trial.learns_depth or point.epoch in rungs)
-    ]
-    return [*reports, (trial.cost.device_seconds, trial.val.log_likelihood if trial.val else -math.inf)]
 
 
 class MethodFacts(Frozen):

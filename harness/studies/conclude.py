@@ -6,12 +6,12 @@ from pathlib import Path
 from harness.errors import UserError, full_disk_told
 from harness.options import RunOptions
 from harness.running.runner import checkpoint_root
-from harness.running.store import write_atomically
 from harness.studies.claims import Judgement, judge
 from harness.studies.definition import Study
 from harness.studies.figures import draw_figures
 from harness.studies.page import as_markdown, build_page
 from harness.studies.results import read_results
+from harness.text.files import write_atomically
 
 
 @dataclass(frozen=True)

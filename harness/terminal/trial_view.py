@@ -4,8 +4,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.measures import QUALITIES
-from harness.schema.records import Cost, Measures, Posterior, shown_phases
+from harness.measures import QUALITIES, shown_phases
+from harness.schema.records import Cost, Measures, Posterior
 from harness.statistics import ENOUGH_RESOLUTION
 from harness.text.shown import counted
 from harness.training.one_trial import TrialReport

@@ -1,4 +1,4 @@
-"""Files that a person names: the path is checked before it is used, and a text is read whole or refused."""
+"""Files: a path that a person names is checked before it is used, a text is read whole or refused, written so, too."""
 
 import os
 import tempfile
@@ -53,3 +53,14 @@ def read_text(given: str | Path, what: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Whole or not at all, whatever ends the program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

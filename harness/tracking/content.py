@@ -16,7 +16,7 @@ import numpy as np
 
 from harness import keys
 from harness.colours import colour_of
-from harness.comparing.anytime import rungs_of, trajectory
+from harness.comparing.costs import rungs_of, trajectory
 from harness.comparing.finished import Finished
 from harness.measures import DETAILS, HEADLINE, Outcome
 from harness.schema.records import CurvePoint, SearchResult, TrialRecord, Unit

@@ -38,10 +38,7 @@ def _made_once() -> Path:
 
 
 def _make_tables(path: Path) -> None:
-    from mlflow.store.db import utils
+    """As `mlflow db upgrade` does for a database that is empty."""
+    from mlflow.db import upgrade
 
-    engine = utils.create_sqlalchemy_engine(f"sqlite:///{path}")
-    try:
-        utils._initialize_tables(engine)
-    finally:
-        engine.dispose()
+    upgrade.main([f"sqlite:///{path}"], standalone_mode=False)

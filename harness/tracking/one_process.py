@@ -1,4 +1,11 @@
-"""MLflow's command line, with a server in this process: by itself it starts a second one, which imports all again."""
+"""MLflow's command line, with a server in this process: by itself it starts a second one, which imports all again.
+
+The only place that touches a private name of MLflow's:
+
+| name                     | for what                  |          | without it                                         |
+| ------------------------ | ------------------------- | -------- | -------------------------------------------------- |
+| mlflow.server._exec_cmd  | no second process         | optional | `harness ui` starts as MLflow does: 5.5 s, not 3.1 |
+"""
 
 import importlib
 import os
@@ -11,7 +18,7 @@ from typing import Any
 def main() -> None:
     importlib.import_module("uvicorn")  # first: where MLflow sees no such module, it refuses no foreign hosts
     server: Any = importlib.import_module("mlflow.server")
-    if hasattr(server, "_exec_cmd"):  # a later MLflow that has another way starts its second process
+    if hasattr(server, "_exec_cmd"):
         server._exec_cmd = _become
     importlib.import_module("mlflow.cli").cli(prog_name="mlflow")
 

@@ -6,6 +6,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,21 @@ from harness.models.resnet import Backbone
 from harness.text.shown import one_line
 from harness.training.cost import PhaseTimer
 
+PRIVATE_NAMES = ("_compiled_call_impl", "_call_impl")  # of torch.nn.Module
+PRIVATE_MODULES = ("torch._dynamo", "torch._functorch", "torch._inductor")
 GRAPHS_PER_DEPTH = 8  # of training and validation, with batches of the usual size and of any other, and to spare
 BACKEND = "inductor"  # torch's own, which makes machine code
 
 
 def check_compiler(on_gpu: bool) -> None:
     """Raises UserError where this machine cannot compile: torch makes C++ for processors, Triton C for GPUs."""
+    missing = [f"torch.nn.Module.{name}" for name in PRIVATE_NAMES if not hasattr(torch.nn.Module, name)]
+    missing += [module for module in PRIVATE_MODULES if find_spec(module) is None]
+    if missing:
+        raise UserError(
+            f"training.compile needs {', '.join(missing)}, which torch {torch.__version__} does not have; install the "
+            "torch of constraints.txt, or set training.compile to false"
+        )
     variable, usual = ("CC", ("gcc", "clang")) if on_gpu else ("CXX", ("g++",))
     given = os.environ.get(variable)
     names = (given,) if given else usual

@@ -160,8 +160,8 @@ class _FlopCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func._overloadpacket in flop_registry:
-            self.flop += int(flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result))
+        if func.overloadpacket in flop_registry:
+            self.flop += int(flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result))
         return result
 
     @classmethod

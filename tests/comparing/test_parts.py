@@ -10,16 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.comparing import compare
-from harness.comparing.anytime import rungs_of, trajectory
-from harness.comparing.equal_quality import equal_quality
+from harness.comparing.costs import equal_quality, list_schedule, rungs_of, trajectory, wall_clock
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import Finished, finished_by_method
 from harness.comparing.values import Reached
-from harness.comparing.wall_clock import list_schedule, wall_clock
 from harness.comparing.yardsticks import depth_check
 from harness.methods import parse_methods
 from harness.options import RunOptions
-from harness.running.rehearsal import rehearse
+from harness.replaying.rehearsal import rehearse
 from harness.running.runner import make_units as make_running
 from harness.schema.records import Cost, TrialRecord
 from tests.methods.test_one_shot import EXITS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.comparing import Comparison, compare
-from harness.comparing.anytime import ORDERS, rungs_of, trajectory
+from harness.comparing.costs import ORDERS, rungs_of, trajectory
 from harness.comparing.finished import finished_by_method
 from harness.comparing.tables import cost_table, equal_quality_table
 from harness.methods import grid, load_method

@@ -9,7 +9,7 @@ from harness.errors import UserError
 from harness.methods import load_method, one_shot_method
 from harness.methods.base import OneShotMethod
 from harness.models import DepthMixture
-from harness.running.conformance import check_method
+from harness.replaying.conformance import check_method
 from harness.spaces import load_space
 from harness.training.networks import chosen_network
 from harness.training.train import run_trial

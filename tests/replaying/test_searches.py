@@ -11,16 +11,16 @@ import pytest
 
 import harness
 from harness.cli import main
+from harness.comparing.replays import Replay, Spread, as_json, as_markdown
 from harness.errors import UserError
 from harness.methods import parse_methods
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.options import RunOptions
-from harness.replaying.figure import pareto_front
+from harness.replaying import rehearsal
 from harness.replaying.recorded import Recorded, recorded_in
-from harness.replaying.render import as_json, as_markdown
-from harness.replaying.searches import Replay, Spread, replay_searches
-from harness.running import rehearsal
-from harness.running.rehearsal import rehearse
+from harness.replaying.rehearsal import rehearse
+from harness.replaying.searches import replay_searches
+from harness.reporting.replays import pareto_front
 from harness.running.runner import make_units
 from harness.schema.records import Measures
 from harness.schema.settings import Budget, SearchSpace

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import ray
-
 from harness.cli import main
 from harness.methods import parse_methods
 from harness.options import RunOptions
@@ -88,7 +86,7 @@ def local_ray(**resources: int) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            ray_session._shut_down()
 
 
 def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

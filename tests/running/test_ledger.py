@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.replaying.rehearsal import MADE_UP, made_up_progress
 from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Status, TrialEvent, TrialLog
 from harness.running.messages import Facts, Report, TrainTask
-from harness.running.rehearsal import MADE_UP, made_up_progress
 from harness.schema.records import FIXED_DEPTH, Cost, TrialConfig, TrialRecord
 from tests.rehearsed import small_space
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.methods.base import FINISHED, METRIC, TIME
+from harness.replaying.rehearsal import MADE_UP, made_up_progress
 from harness.running.messages import (
     AnyTask,
     Facts,
@@ -18,7 +19,6 @@ from harness.running.messages import (
     received_task,
     to_worker,
 )
-from harness.running.rehearsal import MADE_UP, made_up_progress
 from harness.schema.records import FIXED_DEPTH, Cost, FinalEvaluation, Measures, TrialConfig
 from tests.rehearsed import small_space
 

@@ -48,7 +48,8 @@ def begun(out: Path) -> tuple[forked.Forked, list[int]]:
     before = told()
     for name in ("stdout", "stderr"):
         (out / name).unlink(missing_ok=True)
-    another_ray = {"RAY_AUTH_MODE": "disabled"}  # set for a cluster of the user's: ours asks for a token all the same
+    # Set for a cluster of the user's: ours asks for a token all the same, and for one of its own.
+    another_ray = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "0" * 64, "HOME": str(out / "home")}
     driver = forked.harness(*words, env=another_ray, stdout=out / "stdout", stderr=out / "stderr", warm_workers=False)
     wait_for(lambda: told() > before or driver.poll() is not None, "a report")
     assert driver.poll() is None, (out / "stderr").read_text()
@@ -75,10 +76,14 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
     driver, started = begun(tmp_path)
     assert listening([driver.pid, *started]) == {LOOPBACK}
     [raylet] = processes_of(driver.pid, "/raylet")
-    assert b"RAY_AUTH_MODE=token" in Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
+    variables = Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
+    assert b"RAY_AUTH_MODE=token" in variables and not any(each.startswith(b"RAY_AUTH_TOKEN=") for each in variables)
     [worker] = processes_of(driver.pid, "ray::")  # one trial, one worker: none is idle, and no agent is there
     [folder] = temp.glob("harness-*/*")
     assert folder.parent.stat().st_mode & 0o077 == 0, "whatever Ray does to its own"
+    token = folder / "auth_token"
+    assert f"RAY_AUTH_TOKEN_PATH={token}".encode() in variables
+    assert len(token.read_text()) == 64 and token.stat().st_mode & 0o777 == 0o600
     [log] = folder.glob("session_2*/logs/raylet.out")
     tail = subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL)  # somebody reads it
     wait_for(lambda: {*started} <= recorded(folder), "all of them on the list of whom the next run may end")
@@ -105,6 +110,7 @@ def test_nobody_else_reaches_our_ray_its_death_is_one_sentence_and_nothing_is_le
     assert tail.poll() is None, "who only read a file there lives on"
     tail.kill()
     tail.wait()
+    assert not (tmp_path / "home" / ".ray").exists()
 
 
 def asks_for_an_environment(given: Any) -> dict[str, Any]:
@@ -153,18 +159,6 @@ def test_a_folder_that_is_not_there_is_one_sentence(temp: Path, monkeypatch: pyt
         ray_session.ray_session(None),
     ):
         pass
-
-
-def test_the_token_is_private_and_an_existing_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = tmp_path / "home" / "auth_token"
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    ray_session._make_token()
-    first = token.read_text()
-    assert len(first) == 64 and token.stat().st_mode & 0o777 == 0o600 and list(token.parent.iterdir()) == [token]
-    token.chmod(0o644)
-    ray_session._make_token()
-    assert token.read_text() == first and token.stat().st_mode & 0o777 == 0o600
 
 
 # --- lost nodes -----------------------------------------------------------------------------------------------------

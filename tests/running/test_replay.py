@@ -14,10 +14,10 @@ from harness.errors import UserError
 from harness.methods import known_methods, load_method, parse_methods
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.options import RunOptions
+from harness.replaying.rehearsal import made_up_progress, made_up_reports, rehearse, unimodal
 from harness.running import replay
 from harness.running.ledger import Chosen, Reported, Suggested
 from harness.running.messages import AnyTask, FinalTask, Report, RetrainTask, TrainTask
-from harness.running.rehearsal import made_up_progress, made_up_reports, rehearse, unimodal
 from harness.running.replay import (
     Course,
     Recording,

@@ -26,7 +26,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
-from harness.running.rehearsal import rehearse
+from harness.replaying.rehearsal import rehearse
 from harness.running.search import Search, _Once, plan_of
 from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import make_unit, run

@@ -16,8 +16,9 @@ from harness.methods import load_method
 from harness.options import RunOptions
 from harness.running.ledger import Ended, Started
 from harness.running.runner import make_units, run_units
-from harness.running.store import UnitFolder, read_units, write_atomically
+from harness.running.store import UnitFolder, read_units
 from harness.schema.records import UnitPlan
+from harness.text.files import write_atomically
 from tests.rehearsed import make_unit, run, small_space
 
 

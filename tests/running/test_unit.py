@@ -14,9 +14,9 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
+from harness.replaying.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.ledger import Answered
 from harness.running.messages import FinalTask, RefitTask, received_task
-from harness.running.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.unit import RunningUnit
 from harness.schema.records import TrialConfig
 from harness.schema.settings import Budget, SearchSpace

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from harness.errors import UserError
+from harness.replaying.rehearsal import rehearse
 from harness.running import worker
 from harness.running.messages import (
     Facts,
@@ -23,7 +24,6 @@ from harness.running.messages import (
     received_report,
     to_worker,
 )
-from harness.running.rehearsal import rehearse
 from harness.schema.records import Progress, TrialConfig
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import cost_in_checkpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.running.rehearsal import rehearse, unimodal
+from harness.replaying.rehearsal import rehearse, unimodal
 from harness.running.replay import unused_experiment
 from harness.running.side_by_side import SideBySide
 from harness.running.stopping import STOPPING

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.tracking import one_process
 from harness.tracking.server import check_free, serving
 from harness.tracking.writer import Tracker, sync
 from tests.forked import Forked
@@ -70,6 +72,21 @@ def test_nothing_to_show_is_said_before_a_server_starts(tmp_path: Path) -> None:
 def test_a_server_of_ones_own_is_its_own_address() -> None:
     with serving("http://tracking.example:5000") as address:
         assert address == "http://tracking.example:5000"
+
+
+def test_an_mlflow_that_starts_its_server_in_another_way_is_left_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the private name that is replaced: a second process, and some seconds."""
+    started: list[str] = []
+    server: Any = types.ModuleType("mlflow.server")
+    command_line: Any = types.ModuleType("mlflow.cli")
+    command_line.cli = lambda prog_name: started.append(prog_name)
+    monkeypatch.setitem(sys.modules, "mlflow.server", server)
+    monkeypatch.setitem(sys.modules, "mlflow.cli", command_line)
+    one_process.main()
+    assert started == ["mlflow"] and not hasattr(server, "_exec_cmd")
+    server._exec_cmd = None
+    one_process.main()
+    assert server._exec_cmd is one_process._become
 
 
 def test_a_server_hands_out_the_artifacts_beside_a_sqlite_file_and_no_folder_at_all_for_a_database(

@@ -14,10 +14,11 @@ import torch
 
 from harness.cli import main
 from harness.errors import UserError
+from harness.measures import shown_phases
 from harness.methods import known_methods, load_method, parse_methods
 from harness.options import RunOptions
 from harness.running.runner import make_units
-from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord, shown_phases
+from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord
 from harness.spaces import load_space
 from harness.training import compiling
 from harness.training.compiling import check_compiler
@@ -35,6 +36,17 @@ def test_phases_of_earlier_records_read_and_show_as_they_did() -> None:
     assert shown_phases([earlier.phases]) == tuple(phase for phase in PHASES if phase != "compile")
     assert shown_phases([earlier.phases, {"compile": 1.0}]) == PHASES
     assert "ran_eagerly" not in TrialRecord.model_json_schema()["required"]
+
+
+@pytest.mark.parametrize(
+    ("names", "gone"), [("PRIVATE_NAMES", "torch.nn.Module._gone"), ("PRIVATE_MODULES", "torch._gone")]
+)
+def test_a_torch_without_what_compiling_needs_is_one_sentence(
+    names: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, names, (gone.removeprefix("torch.nn.Module."),))
+    with pytest.raises(UserError, match=rf"^training.compile needs {gone}, which torch .* does not have; install"):
+        check_compiler(on_gpu=False)
 
 
 @pytest.fixture

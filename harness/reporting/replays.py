@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.colours import colour_of
 from harness.comparing.numbers import plain
-from harness.replaying.searches import MethodReplay, Replay
+from harness.comparing.replays import MethodReplay, Replay
 from harness.reporting.drawing import INK, MARKERS, WIDTH_INCHES, Drawing, draw, legend_below, plain_axis
 
 

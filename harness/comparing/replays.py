@@ -1,15 +1,76 @@
-"""Replays for the terminal, as markdown and as JSON. Nothing is printed here: that is the command line's."""
+"""What replays say of methods: frozen values, to and from JSON, and how they look in the terminal and as markdown."""
 
 from collections.abc import Sequence
 
+import numpy as np
+from pydantic import Field
 from rich.console import Group, RenderableType
 
 from harness.colours import colour_of
 from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table, rich_table
 from harness.comparing.tables import TableView
-from harness.replaying.searches import MethodReplay, Replay
+from harness.schema.identity import Frozen
+from harness.statistics import Interval, mean_interval
 from harness.text.shown import counted, markdown_text
+
+
+class Spread(Frozen):
+    """A number over all searches of a method. The interval is of the mean over training seeds."""
+
+    mean: Interval
+    low: float  # the tenth of the searches lies below
+    median: float
+    high: float  # and a tenth above
+    between_training_seeds: float  # standard deviation of the seeds' means
+    between_search_seeds: float  # root of the mean variance within a training seed
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Spread":
+        """`values` has a row for each training seed and a column for each search seed."""
+        means = values.mean(axis=1)
+        low, median, high = (float(each) for each in np.quantile(values, (0.1, 0.5, 0.9)))
+        return cls(
+            mean=mean_interval(means.tolist()),
+            low=low,
+            median=median,
+            high=high,
+            between_training_seeds=float(means.std(ddof=1)) if len(means) > 1 else 0.0,
+            between_search_seeds=float(np.sqrt(values.var(axis=1, ddof=1).mean())) if values.shape[1] > 1 else 0.0,
+        )
+
+
+class OnDevices(Frozen):
+    """A method's searches on so many devices at once."""
+
+    devices: int
+    device_seconds: Spread
+    tflop: Spread
+    epochs: Spread
+    wall_seconds: Spread
+    trials: Spread
+    regret: Spread  # log-likelihood of the best recorded depth − that of the depth that was chosen
+    depths: dict[int, int]  # chosen depth → searches
+
+
+class MethodReplay(Frozen):
+    method: str
+    colour: str | None
+    trained: bool  # a one-shot method, as it ran: it cannot be replayed
+    on: tuple[OnDevices, ...]  # in the order asked for
+
+
+class Replay(Frozen):
+    """What replays on recorded trials say of methods."""
+
+    space: str
+    seeds: tuple[int, ...]  # of training
+    search_seeds: int
+    devices: tuple[int, ...]
+    regret_on: str  # the set that regret is measured on: test, or validation
+    recordings: str = ""  # where they are from
+    left_out: dict[str, str] = Field(default_factory=dict)  # one-shot method → why it cannot stand beside the replays
+    methods: tuple[MethodReplay, ...]
 
 
 def tables(replay: Replay) -> Sequence[TableView]:

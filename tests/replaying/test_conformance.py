@@ -17,7 +17,7 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.methods import known_methods, load_method
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
-from harness.running.conformance import RuleCheck, check_method
+from harness.replaying.conformance import RuleCheck, check_method
 from harness.schema.records import TrialRecord
 from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import small_space
@@ -251,13 +251,13 @@ def test_whole_floats_are_depths() -> None:
 
 def test_a_slow_plan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(step=2)  # two seconds between any two looks at it
-    monkeypatch.setattr("harness.running.conformance.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("harness.replaying.conformance.time.perf_counter", lambda: next(clock))
     assert "less than 1 s" in broken(SlowPlan())["plan is quick and starts no Ray"]
 
 
 def test_a_plan_that_starts_ray_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     state = itertools.chain([False], itertools.repeat(True))
-    monkeypatch.setattr("harness.running.conformance.ray.is_initialized", lambda: next(state))
+    monkeypatch.setattr("harness.replaying.conformance.ray.is_initialized", lambda: next(state))
     [check] = [check for check in check_method("mine", Good(), small_space()) if "Ray" in check.name]
     assert check == RuleCheck("plan is quick and starts no Ray", False, "plan started Ray")
 

@@ -18,8 +18,8 @@ from harness.errors import UserError
 from harness.methods import known_methods
 from harness.methods.base import OneShotMethod, SearchMethod
 from harness.options import RunOptions
+from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
-from harness.running.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.result import proposals
 from harness.running.runner import make_unit
 from harness.running.search import plan_of
