@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from harness.judging.two_keys import Keys, Looks, Question, holm, judge, keys
-from harness.statistics import LEVEL
+from harness.statistics import LEVEL, mean_interval
 
 Array = NDArray[np.float64]
 LOOKS = (12, 20, 40)
@@ -183,6 +183,25 @@ def settled_by_forecast(distance: float, n: int, studies: int = 400) -> tuple[fl
     return settled / studies, float(np.mean(advised))
 
 
+def covers_fresh_seeds_and_rows(
+    seed_effect: float, row_effect: float, seeds: int = 12, rows: int = 400, studies: int = STUDIES
+) -> tuple[float, float]:
+    """How often a 95 % interval holds the truth, 0, when all seeds are tested on the same rows: with both errors in
+    quadrature, and over seeds alone. Effects of seeds and rows are Gaussian and crossed; their sizes are in standard
+    errors of the mean, beside a scatter of 1 of each seed on each row."""
+    rng, held, held_by_seeds = np.random.default_rng(5), 0, 0
+    for _ in range(studies):
+        of_seeds = seed_effect * math.sqrt(seeds) * 0.05 * rng.standard_normal((seeds, 1))
+        of_rows = row_effect * math.sqrt(rows) * 0.05 * rng.standard_normal(rows)
+        differences = of_seeds + of_rows + rng.standard_normal((seeds, rows))
+        over_seeds = mean_interval(differences.mean(axis=1).tolist())
+        assert over_seeds.half_width is not None
+        over_rows = special.ndtri(0.975) * differences.mean(axis=0).std(ddof=1) / math.sqrt(rows)
+        held += abs(over_seeds.mean) < math.hypot(over_seeds.half_width, over_rows)
+        held_by_seeds += abs(over_seeds.mean) < over_seeds.half_width
+    return held / studies, held_by_seeds / studies
+
+
 def _percent(value: float) -> str:
     return f"{100 * value:5.1f}"
 
@@ -210,6 +229,10 @@ def main() -> Iterator[str]:
             shares = [(n, *power(distance, n, verdicts)) for n in (10, 12, 20, 30, 40)]
             listed = ", ".join(f"{100 * both:.0f} / {100 * t:.0f} at {n}" for n, both, t in shares)
             yield f"  {distance:g} standard deviations inside, first of {verdicts}: {listed} seeds"
+    yield "fresh seeds and fresh rows inside a 95 % interval, in %: both errors in quadrature / over seeds alone"
+    for effects in ((0.3, 3.0), (1.0, 1.0), (2.0, 0.5)):
+        both, alone = covers_fresh_seeds_and_rows(*effects)
+        yield f"  effect of seeds {effects[0]:g}, of rows {effects[1]:g}: {100 * both:.1f} / {100 * alone:.1f}"
     yield "seeds advised where undecided, and the share decided with that many (said: 4 in 5):"
     for distance in (0.5, 0.75, 1.0):
         for n in (6, 12):
