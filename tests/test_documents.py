@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness import api
-from tests.synthetic import make_units
+from harness.judging import words as verdict_words
+from harness.replaying.tables import read_table, shipped_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -112,15 +112,13 @@ def test_results_are_collected_and_sections_without_results_are_kept(
     assert (tmp_path / "results.md").read_text() == text, "collecting again changes nothing"
 
 
-def test_a_line_of_a_space_comes_from_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    units = tuple(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8))
-    results = api.Results("synthetic", Path("results"), units)
-    cells = _tool("collect_spaces", monkeypatch)._line("synthetic", "after", results).strip("| ").split(" | ")
-    found, floor = results.comparison.resolution, results.comparison.floor
-    assert found and floor and found.ratio
-    assert cells[:5] == ["`synthetic`", "after", "0 to 10", "3", "0.8"]
-    assert [float(cell.partition(" ")[0]) for cell in cells[5:7]] == pytest.approx(
-        [row.values["test_accuracy"].mean for row in results.comparison.search.rows[::-1]], abs=0.01
-    )
-    assert float(cells[7]) == pytest.approx(found.between_depths, rel=0.05)
-    assert float(cells[9]) == pytest.approx(found.ratio, rel=0.05) and cells[11] == "yes"
+def test_a_line_of_a_space_comes_from_its_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool, page = _tool("collect_spaces", monkeypatch), (ROOT / "docs" / "spaces.md").read_text(encoding="utf-8")
+    for name, said in (("quickstart", "yes"), ("digits", "hardly")):
+        line = tool.line_of(read_table(shipped_tables()[name]))
+        assert line in page and line.endswith(f"| {said} |")
+
+
+def test_the_page_on_verdicts_has_the_one_table_of_words() -> None:
+    page = " ".join((ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8").split())
+    assert all(" ".join(line.split()) in page for line in (*verdict_words.table(), *verdict_words.terms()))
