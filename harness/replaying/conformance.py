@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,15 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
         rules += network_rules(name, method, space)
         if name not in known_methods():
             rules.append(rule("its code reaches a worker", _reaches_a_worker))
+    return tried(rules)
+
+
+def tried(rules: Sequence[MethodRule]) -> list[RuleCheck]:
+    """Every rule in turn; those that build on a broken one are not tried."""
     checks: dict[str, RuleCheck] = {}
     for each in rules:
         below = checks.get(each.builds_on)
-        tried = below is None or below.ok
-        checks[each.name] = _try(each) if tried else RuleCheck(each.name, None, "not tried")
+        checks[each.name] = _try(each) if below is None or below.ok else RuleCheck(each.name, None, "not tried")
     return list(checks.values())
 
 
@@ -89,7 +93,7 @@ def _try(rule: MethodRule) -> RuleCheck:
     except (NotKept, UserError) as error:
         return RuleCheck(rule.name, False, str(error))
     except (Exception, SystemExit) as error:
-        return RuleCheck(rule.name, False, f"the method raised {type(error).__name__}: {error}")
+        return RuleCheck(rule.name, False, f"it raised {type(error).__name__}: {error}")
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------

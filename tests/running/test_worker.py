@@ -17,6 +17,7 @@ from harness.running import worker
 from harness.running.messages import (
     Facts,
     FinalTask,
+    OwnCode,
     Report,
     RetrainTask,
     TrainTask,
@@ -426,7 +427,7 @@ def test_a_gpu_of_rays_that_torch_cannot_use_is_one_sentence(tmp_path: Path, mon
     [trial_id] = unit.live
     task = to_worker(unit.task_of(trial_id))
     try:
-        worker.run_task(task, str(tmp_path), 1.0, 1.0, {}, None, str(Path.cwd()), {})
+        worker.run_task(task, str(tmp_path), 1.0, 1.0, {}, None, str(Path.cwd()), OwnCode({}, []))
     except UserError:
         unit.on_error(trial_id, traceback.format_exc())
     again = make_unit(tmp_path, "ldn", gpus_per_trial=1.0)
