@@ -12,8 +12,8 @@ from harness.replaying.tables import read_table, shipped_tables
 
 DOCS = Path(__file__).parent
 HEAD = (
-    "| space | depths | seeds | depths differ by | networks scatter by | resolution | by chance | best depth of each seed "
-    "| can it tell depths apart? |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    "| space | depths | seeds | depths differ by | networks scatter by | resolution | by chance | best depth "
+    "of each seed | can it tell depths apart? |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
 )
 
 
