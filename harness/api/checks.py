@@ -4,11 +4,11 @@ from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
 from harness.models.build import check_samples
 from harness.networks import own_network, small_network
+from harness.replaying.backbone_rules import backbone_rules
 from harness.replaying.conformance import RuleCheck, tried
 from harness.schema.networks import NetworkSettings, OwnNetwork
 from harness.schema.settings import SearchSpace
 from harness.tracking.models import predicts_elsewhere
-from harness.training.backbone_rules import backbone_rules
 from harness.training.network_rules import MethodRule, shape_for
 
 

@@ -16,6 +16,7 @@ from harness import networks
 from harness.errors import UserError
 from harness.models import FixedDepthNet
 from harness.networks import load_network_file, network_of
+from harness.replaying.backbone_rules import backbone_rules
 from harness.replaying.conformance import tried
 from harness.running.inputs import space_of
 from harness.running.messages import OwnCode
@@ -25,7 +26,6 @@ from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
 from harness.tracking.models import WITHOUT_THIS_PACKAGE, predicts_elsewhere
-from harness.training.backbone_rules import backbone_rules
 from harness.training.model_file import load_model, save_model
 from harness.training.networks import build_network, check_network
 from tests.synthetic import make_units
