@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "comparing": {"text"},
     "reporting": {"comparing", "text"},
     "replaying": {"networks", "models", "methods", "training", "running", "comparing", "text"},
-    "tracking": {"comparing", "networks", "data", "models", "running", "training", "cluster", "text"},
+    "tracking": {"comparing", "networks", "data", "models", "replaying", "running", "training", "cluster", "text"},
     "studies": {
         "schema",
         "networks",
