@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "running": {"backends", "networks", "models", "data", "methods", "training", "cluster", "text"},
     "comparing": {"text"},
     "reporting": {"comparing", "text"},
-    "replaying": {"networks", "models", "methods", "training", "running", "comparing", "text"},
+    "replaying": {"networks", "models", "data", "methods", "training", "running", "comparing", "text"},
     "tracking": {"comparing", "networks", "data", "models", "replaying", "running", "training", "cluster", "text"},
     "studies": {
         "schema",
