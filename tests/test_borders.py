@@ -29,8 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "judging": set(),
     "comparing": {"judging", "text"},
     "reporting": {"comparing", "judging", "text"},
-    "replaying": {"methods", "training", "running", "comparing", "text"},
-    "tracking": {"comparing", "networks", "data", "models", "running", "training", "cluster", "text"},
+    "replaying": {"networks", "models", "data", "methods", "training", "running", "comparing", "text"},
+    "tracking": {"comparing", "networks", "data", "models", "replaying", "running", "training", "cluster", "text"},
     "studies": {
         "schema",
         "networks",

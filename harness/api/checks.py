@@ -5,11 +5,11 @@ from harness.methods.base import OneShotMethod
 from harness.models.build import check_samples
 from harness.networks import own_network, small_network
 from harness.replaying.conformance import RuleCheck, tried
+from harness.replaying.method_rules import MethodRule, shape_for
+from harness.replaying.network_rules import network_rules
 from harness.schema.networks import NetworkSettings, OwnNetwork
 from harness.schema.settings import SearchSpace
 from harness.tracking.models import predicts_elsewhere
-from harness.training.backbone_rules import backbone_rules
-from harness.training.network_rules import MethodRule, shape_for
 
 
 def check_network(name: str, space: SearchSpace) -> list[RuleCheck]:
@@ -18,7 +18,7 @@ def check_network(name: str, space: SearchSpace) -> list[RuleCheck]:
     check_samples(settings, shape_for(settings))
     methods = {each: load_method(each)[1] for each in known_methods()}
     one_shots = {each: method for each, method in methods.items() if isinstance(method, OneShotMethod)}
-    rules = backbone_rules(settings, space, one_shots)
+    rules = network_rules(settings, space, one_shots)
     elsewhere = "it loads and predicts where this package is not"
     return tried([*rules, MethodRule(elsewhere, lambda: predicts_elsewhere(settings), rules[0].name)])
 

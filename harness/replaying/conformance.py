@@ -18,6 +18,8 @@ from harness.errors import UserError
 from harness.methods import known_methods
 from harness.methods.base import OneShotMethod, SearchMethod
 from harness.options import RunOptions
+from harness.replaying.method_rules import MethodRule, NotKept, method_rules
+from harness.replaying.method_rules import require as _require
 from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
 from harness.running.result import proposals
@@ -27,8 +29,6 @@ from harness.running.unit import RunningUnit
 from harness.schema.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.schema.settings import SearchSpace
 from harness.text.shown import counted
-from harness.training.network_rules import MethodRule, NotKept, network_rules
-from harness.training.network_rules import require as _require
 
 SEED = 3
 SEEDS = (3, 4, 5)  # of a search that is said not to depend on it
@@ -72,7 +72,7 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
     if not method.seeded:
         rules.append(rule("any seed, same configurations", _any_seed, same))
     if isinstance(method, OneShotMethod):
-        rules += network_rules(name, method, space)
+        rules += method_rules(name, method, space)
         if name not in known_methods():
             rules.append(rule("its code reaches a worker", _reaches_a_worker))
     return tried(rules)

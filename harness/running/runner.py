@@ -35,8 +35,7 @@ from harness.text.files import check_writable, write_atomically
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler
 from harness.training.devices import device_of_trial, memory_for
-from harness.training.network_rules import check_a_step
-from harness.training.networks import check_network, check_network_fits, check_trial_fits
+from harness.training.networks import check_a_step, check_network, check_network_fits, check_trial_fits
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from harness.data.columns import Column
 from harness.errors import UserError
 from harness.models import FixedDepthNet
 from harness.networks import SOURCE, base, known_source, network_of, own_sources, source_beside
+from harness.replaying.method_rules import made_up_rows, shape_for
 from harness.running.store import UnitFolder
 from harness.schema import identity
 from harness.schema.networks import NetworkSettings, OwnNetwork
@@ -26,7 +27,6 @@ from harness.schema.records import FIXED_DEPTH, TrialConfig, Unit, UnitPlan
 from harness.schema.settings import DigitsData, PosteriorSettings, TrainingSettings
 from harness.scratch import scratch_folder
 from harness.training.model_file import read_model, save_model
-from harness.training.network_rules import made_up_rows, shape_for
 from harness.training.networks import build_network
 from harness.training.predict import Predictor
 

@@ -1,11 +1,13 @@
 """A `TrialConfig` in, a network out: as it is trained, and as it is handed over."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
 
 from harness.data.memory import check_fits
+from harness.data.on_device import on_device
 from harness.data.splits import TrainingData
 from harness.errors import UserError, blaming
 from harness.methods import one_shot_method
@@ -20,6 +22,8 @@ from harness.seeds import torch_generator, torch_seeded
 from harness.training.cost import trial_bytes
 from harness.training.devices import threads
 from harness.training.recipe import check_augmentation
+
+FIRST_ROWS = 32  # for a first step
 
 
 def check_network_fits(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, depth: int) -> None:
@@ -115,6 +119,26 @@ def set_memory_format(network: nn.Module, memory_format: torch.memory_format) ->
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.to(memory_format=memory_format)  # type: ignore[call-overload]
+
+
+def check_a_step(config: TrialConfig, data: TrainingData) -> float:
+    """Raises UserError where a one-shot network cannot take its first step; else its objective."""
+    network = build_network(config, data.sample_shape, data.n_classes).train()
+    assert isinstance(network, OneShotNet)
+    rows, train_rows, _ = on_device(data, torch.device("cpu"))
+    x, y = rows.take(train_rows[:FIRST_ROWS])
+    with blaming(f"method {config.kind}: its objective fails", type(one_shot_method(config.kind, config.options))):
+        objective = network.objective(x, y, data.n_train)
+        (-objective).backward()
+    value = objective.item()
+    if not math.isfinite(value):
+        raise UserError(f"method {config.kind}: its objective must be finite; on the first rows it is {value}")
+    gradients = [parameter.grad for parameter in network.backbone.parameters() if parameter.grad is not None]
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        raise UserError(f"method {config.kind}: the gradient of its objective is not finite on the first rows")
+    if not any(bool(gradient.any()) for gradient in gradients):
+        raise UserError(f"method {config.kind}: its objective has no gradient to the network's weights")
+    return value
 
 
 def chosen_network(network: DepthNet, d_opt: int) -> ChosenNet:

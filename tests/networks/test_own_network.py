@@ -17,6 +17,7 @@ from harness.errors import UserError
 from harness.models import FixedDepthNet
 from harness.networks import load_network_file, network_of
 from harness.replaying.conformance import tried
+from harness.replaying.network_rules import network_rules
 from harness.running.inputs import space_of
 from harness.running.messages import OwnCode
 from harness.running.store import check_same_network
@@ -25,7 +26,6 @@ from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
 from harness.tracking.models import WITHOUT_THIS_PACKAGE, predicts_elsewhere
-from harness.training.backbone_rules import backbone_rules
 from harness.training.model_file import load_model, save_model
 from harness.training.networks import build_network, check_network
 from tests.synthetic import make_units
@@ -265,7 +265,7 @@ BROKEN_RULES = [
 
 @pytest.mark.parametrize(("text", "rule", "sentence"), BROKEN_RULES)
 def test_the_check_finds_what_is_broken(text: str, rule: str | None, sentence: str) -> None:
-    checks = {check.name: check for check in tried(backbone_rules(small(text), load_space("quickstart"), {}))}
+    checks = {check.name: check for check in tried(network_rules(small(text), load_space("quickstart"), {}))}
     broken = [check for check in checks.values() if check.ok is False]
     assert [check.name for check in broken][:1] == ([rule] if rule else []), broken
     assert all(sentence in check.detail for check in broken[:1])

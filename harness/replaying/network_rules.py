@@ -14,19 +14,19 @@ from harness.models.build import build_backbone
 from harness.models.passes import Passes
 from harness.networks import network_of
 from harness.networks.base import Backbone
+from harness.replaying.method_rules import MethodRule, NotKept, method_rules, require, shape_for
 from harness.schema.networks import NetworkSettings
 from harness.schema.settings import SearchSpace
 from harness.seeds import torch_seeded
 from harness.training.cost import flop
 from harness.training.devices import threads
-from harness.training.network_rules import MethodRule, NotKept, network_rules, require, shape_for
 from harness.training.networks import check_predictions
 
 ROWS, CLASSES, MORE = 6, 4, 2  # MORE blocks than the first depth at which every part is there
 CLOSE = 1e-4
 
 
-def backbone_rules(
+def network_rules(
     settings: NetworkSettings, space: SearchSpace, one_shots: dict[str, OneShotMethod]
 ) -> list[MethodRule]:
     """On the network itself, and on how it trains as a one-shot network by each of the methods given."""
@@ -47,7 +47,7 @@ def backbone_rules(
     ]
     for name, method in one_shots.items():
         says = f"{name} trains it, cuts it at every depth, repeats, and goes on from a checkpoint to the bit"
-        of_method = functools.partial(_kept_together, network_rules(name, method, space, [settings]))
+        of_method = functools.partial(_kept_together, method_rules(name, method, space, [settings]))
         rules.append(MethodRule(says, of_method, alone.name))
     return rules
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,7 @@ from torch import Tensor
 from harness.data import watched_test_set
 from harness.data.on_device import on_device
 from harness.data.splits import Pool, TrainingData, training_data
-from harness.errors import UserError, blaming
-from harness.methods import one_shot_method
+from harness.errors import UserError
 from harness.methods.base import OneShotMethod
 from harness.models import ChosenNet, OneShotNet
 from harness.models.build import check_samples
@@ -28,11 +26,10 @@ from harness.schema.records import Progress, TrialConfig
 from harness.schema.settings import ExplicitPrior, PriorSettings, Rule, SearchSpace, UniformPrior
 from harness.training.devices import threads
 from harness.training.model_file import load_model, save_model
-from harness.training.networks import build_network, chosen_network
+from harness.training.networks import build_network, check_a_step, chosen_network
 from harness.training.train import run_trial
 
 DEPTH, EPOCHS, SEED = 3, 6, 3
-FIRST_ROWS = 32  # for a first step
 
 
 class NotKept(Exception):
@@ -53,7 +50,7 @@ class MethodRule:
     builds_on: str = ""
 
 
-def network_rules(
+def method_rules(
     name: str, method: OneShotMethod, space: SearchSpace, networks: Sequence[NetworkSettings] = ()
 ) -> list[MethodRule]:
     """On these networks; on all that come with the harness unless some are given."""
@@ -168,26 +165,6 @@ def _finished(progress: Progress) -> Progress:
 
 
 # --- the network by itself ------------------------------------------------------------------------------------------
-
-
-def check_a_step(config: TrialConfig, data: TrainingData) -> float:
-    """Raises UserError where a one-shot network cannot take its first step; else its objective."""
-    network = build_network(config, data.sample_shape, data.n_classes).train()
-    assert isinstance(network, OneShotNet)
-    rows, train_rows, _ = on_device(data, torch.device("cpu"))
-    x, y = rows.take(train_rows[:FIRST_ROWS])
-    with blaming(f"method {config.kind}: its objective fails", type(one_shot_method(config.kind, config.options))):
-        objective = network.objective(x, y, data.n_train)
-        (-objective).backward()
-    value = objective.item()
-    if not math.isfinite(value):
-        raise UserError(f"method {config.kind}: its objective must be finite; on the first rows it is {value}")
-    gradients = [parameter.grad for parameter in network.backbone.parameters() if parameter.grad is not None]
-    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
-        raise UserError(f"method {config.kind}: the gradient of its objective is not finite on the first rows")
-    if not any(bool(gradient.any()) for gradient in gradients):
-        raise UserError(f"method {config.kind}: its objective has no gradient to the network's weights")
-    return value
 
 
 def _objective(kit: _Kit) -> str:
