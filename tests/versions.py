@@ -43,8 +43,13 @@ def requirements() -> list[str]:
 
 def lowest() -> str:
     """Constraints that take each direct dependency at its lower bound."""
-    found = [(_LOWEST.fullmatch(requirement), requirement) for requirement in requirements()]
-    return "".join(f"{match[1]}=={match[2]}\n" for match, _ in found if match)
+    lines = []
+    for requirement in requirements():
+        match = _LOWEST.fullmatch(requirement)
+        if match is None:
+            raise Failed(f"a dependency in pyproject.toml must read name>=1.2 or name>=1.2,<3; got {requirement}")
+        lines.append(f"{match[1]}=={match[2]}\n")
+    return "".join(lines)
 
 
 def pinned() -> str:
@@ -128,7 +133,8 @@ class Environment:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*CONSTRAINTS, []], metavar="|".join(CONSTRAINTS))
+    names = [*CONSTRAINTS, []]  # Python 3.11 looks for none given among the choices
+    parser.add_argument("names", nargs="*", choices=names, metavar="|".join(CONSTRAINTS))
     outcomes: dict[str, str] = {}
     failed = False
     for name in parser.parse_args().names or CONSTRAINTS:
