@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 export RAY_USAGE_STATS_ENABLED = 0
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: help compare ui test fast drill fuzz lint bench clean
+.PHONY: help compare ui test fast drill fuzz lint bench versions clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | column -t -s '|'
@@ -46,5 +46,8 @@ lint: $(INSTALLED) ## Run ruff and mypy --strict, and check links, commands and 
 bench: $(INSTALLED) ## Measure speed ratios, both sides of each in one run.
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove the environment and caches; keep the results.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+versions: ## Run the fast tests and a small run with the lowest, pinned and newest versions (VERSIONS=lowest PYTHON=python3.12).
+	$(PYTHON) -m tests.versions $(VERSIONS)
+
+clean: ## Remove the environments and caches; keep the results.
+	rm -rf .venv .versions .mypy_cache .ruff_cache .pytest_cache

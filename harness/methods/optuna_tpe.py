@@ -1,9 +1,11 @@
 """Optuna's tree-structured Parzen estimator over depths."""
 
+import warnings
 from typing import Annotated, ClassVar
 
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
 from pydantic import Field
 from ray.tune.search.optuna import OptunaSearch
 
@@ -37,6 +39,10 @@ def depth_distribution(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a line per trial would break the live table
+# Optuna 4 warns of what this file and optuna_gp.py use, at every search; 5 no longer does.
+warnings.filterwarnings(
+    "ignore", r".*(multivariate|constant_liar|GPSampler).* is (an )?experimental", ExperimentalWarning
+)
 
 
 class OptunaTpe(SearchMethod):

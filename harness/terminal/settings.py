@@ -60,8 +60,13 @@ def _valid(field: Mapping[str, Any], groups: Mapping[str, Any]) -> str:
     if field.get("type") == "array":
         return f"list of {_valid(field.get('items', {}), groups)}s".replace("texts", "words")
     bounds = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-    limits = [f"{sign} {field[bound]:,}" for bound, sign in bounds.items() if bound in field]
+    limits = [f"{sign} {_plain(field[bound])}" for bound, sign in bounds.items() if bound in field]
     return " ".join([kind.get(str(field.get("type")), str(field.get("type", "anything"))), ", ".join(limits)]).strip()
+
+
+def _plain(bound: float) -> str:
+    """As `1,000`, whether pydantic calls it 1000 or, as versions do in different places, 1000.0."""
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:,}"
 
 
 # --- a space --------------------------------------------------------------------------------------------------------
