@@ -42,20 +42,20 @@ def inverse(interval: Interval) -> Interval:
     return Interval(mean=1 / interval.mean, low=low, high=high, n=interval.n)
 
 
-def signed(interval: Interval) -> str:
+def signed(interval: Interval, most_decimals: int = 8) -> str:
     """`+0.0031 (−0.0008 to +0.0070)`, of a difference."""
     if interval.low is None or interval.high is None:
         return _signed(interval.mean, 4)
-    decimals = _decimals((interval.high - interval.low) / 2, two_digits=True)
+    decimals = min(most_decimals, _decimals((interval.high - interval.low) / 2, two_digits=True))
     ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"
     return f"{_signed(interval.mean, decimals)} ({ends})"
 
 
 def signed_median(found: MedianInterval | None) -> str:
-    """The same of a median; `–` of none."""
+    """The same of a median, which is often all but 0; `–` of none."""
     if found is None:
         return "–"
-    return signed(Interval(mean=found.median, low=found.low, high=found.high, n=found.n))
+    return signed(Interval(mean=found.median, low=found.low, high=found.high, n=found.n), most_decimals=4)
 
 
 def gain(advantage: Interval) -> str:
@@ -97,7 +97,11 @@ def ratio_with_ends(interval: Interval) -> str:
 
 
 def _decimals(half: float, two_digits: bool = False) -> int:
-    """Two digits of the half-width when it starts with 1 or 2, else one: more would be noise."""
+    """Two digits of the half-width when it starts with 1 or 2, else one: more would be noise. An interval between equal
+    order statistics, as test sets of a few rows give them, has no width: then four decimals.
+    """
+    if half < ROUNDING:
+        return 4
     magnitude = math.floor(math.log10(half))
     digits = 1 if two_digits or half / 10**magnitude < 2.95 else 0
     return min(8, max(0, digits - magnitude))
@@ -108,4 +112,4 @@ def _fixed(value: float, decimals: int) -> str:
 
 
 def _signed(value: float, decimals: int) -> str:
-    return f"{value:+,.{decimals}f}".replace("-", MINUS)
+    return f"{round(value, decimals) + 0.0:+,.{decimals}f}".replace("-", MINUS)  # + 0.0: zero has no sign
