@@ -300,7 +300,7 @@ class TrainingSettings(Settings):
         if self.optimiser == "sgd":
             words.append(f"momentum {self.momentum:g}{' (Nesterov)' if self.nesterov else ''}")
         words += [f"weight decay {self.weight_decay:g}"] * (self.weight_decay > 0)
-        words += [f"gradients clipped at {self.clip_norm:g}"] * (self.clip_norm is not None)
+        words += [] if self.clip_norm is None else [f"gradients clipped at {self.clip_norm:g}"]
         words += [f"warm-up of {self.warmup_epochs} epochs"] * (self.warmup_epochs > 0)
         words += ["cosine schedule"] * (self.schedule == "cosine")
         words += [f"crops by {self.crop} pixels"] * (self.crop > 0) + ["flips"] * self.flip
