@@ -203,6 +203,24 @@ print(sorted({{"ray", "mlflow", "optuna", "matplotlib", "torch._dynamo"}} & set(
 
 
 @pytest.mark.slow
+def test_spaces_and_networks_are_shown_without_torch() -> None:
+    """Options of networks are read from their files, since importing one takes seconds."""
+    program = """
+import sys
+from harness.schema.networks import known_networks
+from harness.spaces import known_spaces, load_space
+from harness.terminal.settings import shown_network, shown_space
+spaces = [load_space(name) for name in known_spaces()]
+shown = [shown_space(name) for name in known_spaces()], [list(shown_network(kind)) for kind in known_networks()]
+print("torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT.parent, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.slow
 def test_the_command_line_starts_without_torch() -> None:
     program = "import sys, harness.cli; print(sorted({'torch', 'ray', 'mlflow', 'numpy'} & set(sys.modules)))"
     done = subprocess.run(

@@ -53,8 +53,8 @@ def _on_code(by_method: ByMethod, units: Sequence[Finished]) -> list[ChecklistIt
         _item(
             "Are the hyperparameters of the final evaluation and the seeds released?",
             "yes",
-            f"SGD, rate {training.lr:g}, momentum {training.momentum:g}, batch {training.batch_size}, at most "
-            f"{training.max_epochs} epochs, patience {training.patience} on {training.monitor}; seeds {_list(seeds)}",
+            f"{training.recipe}, at most {training.max_epochs} epochs, patience {training.patience} on "
+            f"{training.monitor}; seeds {_list(seeds)}",
         ),
         _item(
             "Is the code of the search methods released?", known, f"{', '.join(by_method)}: one file each, {version}"

@@ -242,5 +242,5 @@ def _agreement(best: Sequence[int]) -> str:
 
 
 def _remedies(space: SearchSpace) -> str:
-    drop = [] if space.training.lr_drop_epoch else ["a drop of the rate (training.lr_drop_epoch)"]
+    drop = [] if space.training.falls else ["a drop of the rate (training.lr_drop_epoch)"]
     return ", ".join([*drop, "more validation rows (data)", "more epochs (training.max_epochs)"])

@@ -16,6 +16,7 @@ from harness.data.image_folder import list_files
 from harness.data.npz import read_headers
 from harness.data.splits import Array
 from harness.errors import UserError, brief
+from harness.schema.networks import known_networks
 from harness.schema.settings import ArraysData
 from harness.spaces import known_spaces
 from harness.text.files import checked_path
@@ -193,6 +194,7 @@ def _written(look: Look, given: str, target: str | None) -> Iterator[str]:
         yield f"network: {{kind: fc, width: {32 if look.inputs <= 256 else 64}}}"
     else:
         yield "network: {kind: conv, channels: 32, bottleneck: 16}"
+    yield f"# Others: {', '.join(known_networks())} (`harness show resnet`), or a path to your own .py file."
     yield f"depth: {{min: 0, max: {largest}}}"
     yield "posterior: {rule: threshold}"
     yield from _schedule(look.network, look.n_train)

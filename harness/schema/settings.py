@@ -288,6 +288,24 @@ class TrainingSettings(Settings):
             )
         return self
 
+    @property
+    def falls(self) -> bool:
+        """Whether the rate is small at the end."""
+        return self.schedule == "cosine" or self.lr_drop_epoch is not None
+
+    @property
+    def recipe(self) -> str:
+        """In words: what trains the weights, at which rate, on which pixels."""
+        words = [f"{'SGD' if self.optimiser == 'sgd' else 'AdamW'}, rate {self.lr:g}"]
+        if self.optimiser == "sgd":
+            words.append(f"momentum {self.momentum:g}{' (Nesterov)' if self.nesterov else ''}")
+        words += [f"weight decay {self.weight_decay:g}"] * (self.weight_decay > 0)
+        words += [] if self.clip_norm is None else [f"gradients clipped at {self.clip_norm:g}"]
+        words += [f"warm-up of {self.warmup_epochs} epochs"] * (self.warmup_epochs > 0)
+        words += ["cosine schedule"] * (self.schedule == "cosine")
+        words += [f"crops by {self.crop} pixels"] * (self.crop > 0) + ["flips"] * self.flip
+        return ", ".join([*words, f"batch {self.batch_size}"])
+
     def lasting(self, epochs: int) -> dict[str, int]:
         """What a schedule has to change so that it lasts so many epochs; the cosine ends with max_epochs anyway."""
         scaled = {"lr_drop_epoch": self.lr_drop_epoch, "warmup_epochs": self.warmup_epochs}

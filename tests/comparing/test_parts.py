@@ -13,6 +13,7 @@ from harness.comparing import compare
 from harness.comparing.costs import equal_quality, list_schedule, rungs_of, trajectory, wall_clock
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import Finished, finished_by_method
+from harness.comparing.notes import _on_posterior
 from harness.comparing.values import Reached
 from harness.comparing.yardsticks import depth_check
 from harness.methods import parse_methods
@@ -341,3 +342,21 @@ def test_rows_of_one_one_shot_method_are_not_one_network(tmp_path: Path) -> None
     rehearse(units)
     comparison = compare([unit.folder.read() for unit in units])
     assert comparison.methods == ("equal_exits:scale=2.0", "equal_exits:scale=3.0") and comparison.fairness == ()
+
+
+# --- notes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_depth_from_a_q_that_is_not_the_posterior_is_told() -> None:
+    units = finished("ldn")
+
+    def by_exact(unit: Finished, depth: int | None) -> Finished:
+        return with_result(unit, {"final": unit.result.final.model_copy(update={"d_opt_by_exact": depth})})
+
+    same = [by_exact(unit, unit.result.d_opt) for unit in units]
+    unknown = [by_exact(unit, None) for unit in units]
+    assert list(_on_posterior("ldn", [*same, *unknown])) == []
+    depth = units[1].result.d_opt
+    [told] = _on_posterior("ldn", [same[0], by_exact(units[1], depth + 2), same[2]])
+    assert told.startswith("ldn: on seed 1 the learnt q is not the exact posterior of the same weights")
+    assert f"(d_opt / exact: {depth} / {depth + 2})" in told and "posterior.lr" in told

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.cli import main
 from harness.comparing import compare
@@ -94,9 +95,13 @@ def test_a_finished_search_of_version_1_counts_as_done_and_an_unfinished_one_is_
         unit.folder.check(unit.plan)
 
 
-def test_a_model_of_version_1_still_predicts() -> None:
-    model = load_model(VERSION_1 / "quickstart" / "ldn" / "seed-0" / "model.pt")
+@pytest.mark.parametrize(
+    "path", sorted(VERSION_1.parent.glob("version_*/*/*/seed-*/model.pt")), ids=lambda path: str(path.parent)
+)
+def test_models_of_earlier_versions_still_predict(path: Path) -> None:
+    model = load_model(path)
     assert model.row_shape == (2,)
+    assert model(torch.zeros(3, 2)).exp().sum(dim=-1).tolist() == pytest.approx([1.0] * 3)
 
 
 @pytest.mark.slow
