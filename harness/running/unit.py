@@ -287,6 +287,7 @@ class RunningUnit:
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
                 refit=refit if isinstance(refit, RefitTask) else None,
+                data_hash=self.plan.data_hash,
             )
         else:
             return None

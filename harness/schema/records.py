@@ -427,6 +427,9 @@ class UnitPlan(Identified):
     replayed: Annotated[bool, Later(before=False)] = (
         False  # its search is not trained: it is told what trials of another unit reported
     )
+    data_hash: Annotated[str | None, Later(before=None)] = None  # of the files' bytes; None: generated, or not known
+    code: Annotated[dict[str, str], Later(before={})] = Field(default_factory=dict)
+    """The user's own files that it was made with, by what they are, "method mine.py", and the hash of what they say."""
     usd_per_hour: NonNegative | None = None  # of a device
     version: int = VERSION
 
@@ -450,6 +453,11 @@ class UnitPlan(Identified):
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, the margins of the verdict, the price."""
         return digest(self, {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)})
+
+    def known_to(self, other: "UnitPlan") -> "UnitPlan":
+        """This plan as the other one could have been written: of data and files, only what that one has a hash of."""
+        code = {file: code for file, code in self.code.items() if file in other.code}
+        return self.model_copy(update={"data_hash": self.data_hash if other.data_hash else None, "code": code})
 
 
 class Looks(Frozen):
