@@ -19,6 +19,7 @@ from harness.methods import RECORDER, code_of, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.networks import own_sources
 from harness.options import RunOptions
+from harness.running.ledger import watching
 from harness.running.messages import OwnCode, model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
@@ -252,7 +253,7 @@ def _fit(
         own_code=code,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once():
+    with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once(), watching() as together.watch:
 
         def keep_up() -> None:
             together.make_room(*_room(cluster, options))

@@ -170,6 +170,7 @@ class Attempt(Frozen):
     lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from
     ended: Literal["finished", "stopped", "failed", "died", "interrupted"]
     worker_start_seconds: NonNegative = 0.0  # process, imports and rows, when the worker had none; not in held_seconds
+    suspended_seconds: NonNegative = 0.0  # it waited for a driver that was stopped or asleep; not in held_seconds
     tail_unknown: bool = False  # the driver was killed: time after the last line is not known
 
 
