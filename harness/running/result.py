@@ -30,7 +30,7 @@ def search_result(
     records: Sequence[TrialRecord],
     driver_seconds: float,
     most_coresident: int,
-    replays: Mapping[str, Any],
+    more: Mapping[str, Any],
 ) -> SearchResult:
     """The unit's result, once its final evaluation is in."""
     chosen = next(record for record in records if record.trial_id == choice.chosen)
@@ -67,7 +67,7 @@ def search_result(
         labels_fit=facts.n_train + (facts.n_val if plan.facts.validation == "fits" else 0),
         labels_chosen_with=facts.n_val if _chooses_or_stops_by_validation(plan) else 0,
         usd_per_hour=plan.usd_per_hour,
-        **replays,
+        **more,
     )
 
 

@@ -234,6 +234,23 @@ class UnitFolder:
     def rows_path(self) -> Path:
         return self.path / "rows.bin"
 
+    @property
+    def model_hash(self) -> str | None:
+        if not self.model_path.exists():
+            return None
+        with self.model_path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+    def model(self, result: SearchResult | None) -> Path | None:
+        """The file of the network that this result is about, None where it is gone; another one is refused."""
+        found = self.model_hash
+        if result and result.model_hash and found not in (None, result.model_hash):
+            raise UserError(
+                f"{self.model_path} is not the network that the result in its folder is about (hash of its bytes: "
+                f"{found}, wanted {result.model_hash}); put the right file back, or search again with --fresh"
+            )
+        return self.model_path if found else None
+
     def complete(self, trials: tuple[TrialRecord, ...], result: SearchResult) -> None:
         """Writes the trials first and the result last: whoever sees a result sees its trials."""
         lines = "".join(trial.model_dump_json() + "\n" for trial in trials)

@@ -457,7 +457,7 @@ class RunningUnit:
             records,
             self.driver_seconds,
             self.most_coresident,
-            self._replays(),
+            {**self._replays(), "model_hash": self.folder.model_hash},
         )
         self.folder.complete(records, self.result)
         return Unit(plan=self.plan, trials=records, result=self.result, rows_file=self.folder.rows_path)

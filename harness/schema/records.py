@@ -387,6 +387,7 @@ class SearchResult(Frozen):
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
     usd_per_hour: NonNegative | None = None  # of a device, as said when it ran
+    model_hash: str | None = None  # of the bytes of model.pt; None in older records
 
 
 class MethodFacts(Frozen):
