@@ -268,7 +268,7 @@ class UnitFolder:
         self._check_names("plan.json", plan.space.name, plan.method, plan.seed)
         if not self.is_complete:
             return Unit(plan=plan, trials=(), result=None)
-        text, sealed = self._text("result.json"), plan.version >= _SEALED_SINCE
+        text, sealed = self._text("result.json"), plan.version >= SEALED_SINCE
         body = _SEAL.sub("\n}", text) if sealed else text
         result = _parsed(self.path / "result.json", body, SearchResult)
         self._check_names("result.json", result.space, result.method, result.seed)
@@ -300,7 +300,7 @@ class UnitFolder:
         )
 
 
-_SEALED_SINCE = 3  # version of the records
+SEALED_SINCE = 3  # version of the records
 _SEAL = re.compile(r',\n "checksum": "[0-9a-f]{16}"\n\}\Z')
 
 
