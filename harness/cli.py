@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import logging
 import os
 import shlex
 import sys
@@ -60,6 +61,7 @@ def main(args: list[str] | None = None) -> None:
 
 def _main(args: list[str]) -> NoReturn:
     debug = "--debug" in args  # wherever it stands
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot write to the home folder
     args = [arg for arg in args if arg != "--debug"]
     with ends_at_once() as stop:
         try:
