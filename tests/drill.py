@@ -332,6 +332,10 @@ class Drill:
             self.damage(fault)
             return
         if fault.kind in HOSTILE_BETWEEN:
+            if self.driver is None:
+                self.start()  # so that there is something that the change could spoil
+                due = max(len(self.methods), round(fault.moment * all_lines))
+                self.wait(lambda: self.lines() >= due)
             if not self.is_down:
                 self.end(signal.SIGKILL)
             self.change(fault)

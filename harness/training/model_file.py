@@ -1,6 +1,7 @@
 """`model.pt`: the network a unit hands over, with what is needed to build and feed it."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,19 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
     torch.save(content, path)
 
 
+def unpacked(path: Path, device: torch.device | str = "cpu") -> Any:
+    """What a file of ours holds: tensors and plain values. Nothing else is unpickled, and torch says nothing about it;
+    it raises many kinds of errors for a file that is none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.load(path, map_location=device, weights_only=True)
+
+
 def read_model(path: Path) -> tuple[TrialConfig, dict[str, Any]]:
     """What a model.pt holds; no code is run."""
     with _explained(path):
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = unpacked(path)
         config = TrialConfig.model_validate_json(content["config"])
         return config, upgraded_model(content, config)
 

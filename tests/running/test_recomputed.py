@@ -27,7 +27,8 @@ Array = np.ndarray[Any, Any]
 
 
 def rows() -> dict[str, Array]:
-    rng, made = np.random.default_rng(5), {}
+    made: dict[str, Array] = {}
+    rng = np.random.default_rng(5)
     for part, n in (("train", N_TRAIN), ("val", N_VAL), ("test", N_TEST)):
         y = np.arange(n) % 2
         angle = 4 * rng.random(n) + np.pi * y
@@ -86,7 +87,7 @@ def trials_of(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Of each trial: its last report, and seconds by phase; attempts one after the other, the last one kept."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
-        name = event.get("trial")
+        name = str(event.get("trial"))
         match event["event"]:
             case "suggest" if event["task"]["do"] == "train":
                 found[name] = {"depth": event["task"]["config"]["depth"], "attempts": []}
