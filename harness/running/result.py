@@ -117,10 +117,13 @@ def contradictions(unit: Unit, events: Iterable[Event]) -> Iterator[str]:
                 pass
             case Suggested():
                 logs[event.trial] = TrialLog(event.trial, event.task, event.time)
-            case Answered():
+            case Answered() if event.by in logs:
                 logs[event.trial] = TrialLog(event.trial, logs[event.by].task, event.time, answered_by=event.by)
             case Chosen():
                 choice = event
+            case _ if event.trial not in logs or isinstance(event, Answered):
+                yield "ledger.jsonl: it tells of a trial that it never suggested"
+                return
             case _:
                 logs[event.trial].apply(event)
                 coresident = max(coresident, event.coresident if isinstance(event, Started | Reported) else 0)

@@ -184,7 +184,7 @@ def crafted_ledgers(draw: DrawFn) -> Case:
         line, tail = tail.followed_by(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
         lines.append(line)
     files[name] = b"".join(lines)
-    return Case(("check", "results"), False, files, refusal=(1, 2), secrets=(LURE,))
+    return Case(("check", "results"), False, files, refusal=(1,))
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
