@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import logging
 import os
 import shlex
 import sys
@@ -25,7 +26,7 @@ from harness.cluster.doctor import connected
 from harness.cluster.doctor import doctor as examine
 from harness.cluster.this_machine import check_launch
 from harness.errors import MachineError, UserError
-from harness.methods import is_method, load_method, one_shot_method
+from harness.methods import is_method, known_methods, load_method, one_shot_method
 from harness.networks import is_network
 from harness.options import KEYWORDS, LARGEST_SEED, RunOptions
 from harness.running.inputs import space_of
@@ -60,6 +61,7 @@ def main(args: list[str] | None = None) -> None:
 
 def _main(args: list[str]) -> NoReturn:
     debug = "--debug" in args  # wherever it stands
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot write to the home folder
     args = [arg for arg in args if arg != "--debug"]
     with ends_at_once() as stop:
         try:
@@ -442,13 +444,21 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 
 
 @commands.command()
-@click.argument("name", metavar="METHOD|NETWORK")
+@click.argument("name", metavar="METHOD|NETWORK|RESULTS")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
 def check(name: str, space_name: str) -> None:
-    """Check that a method or a network follows the rules. Takes a built-in name or your own file; trains tiny networks
-    at most."""
+    """Check a method or a network by the rules, or results.
+
+    Takes a built-in name or your own file and trains tiny networks at most; or a folder of results, whose records must
+    say what their ledgers say.
+    """
     space = load_space(space_name)
-    if is_network(name):
+    is_folder = name not in known_methods() and Path(name).is_dir()
+    if is_folder:
+        from harness.replaying.conformance import check_results
+
+        checks = check_results(Path(name))
+    elif is_network(name):
         from harness.api.checks import check_network
 
         checks = check_network(name, space)
@@ -456,7 +466,7 @@ def check(name: str, space_name: str) -> None:
         from harness.replaying.conformance import check_method
 
         checks = check_method(*load_method(name), space)
-    table = Table("", "rule", "seen", box=None, pad_edge=False)
+    table = Table("", "results" if is_folder else "rule", "seen", box=None, pad_edge=False)
     marks = {True: ("ok", ""), False: ("NO", "bold red"), None: ("–", "dim")}
     for each in checks:
         mark, style = marks[each.ok]

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,47 @@ def full() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results")
 
 
+def from_call(number: int, function: Callable[..., Any], error: Callable[[], Exception]) -> Callable[..., Any]:
+    """`function`, which fails from its call of this number on."""
+    calls = 0
+
+    def disturbed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= number:
+            raise error()
+        return function(*args, **kwargs)
+
+    return disturbed
+
+
+def step_clock(seconds: float, number: int, after: bool) -> None:
+    """From the start, or at the call of this number that writes something down."""
+    offset, clock = 0.0 if after else seconds, time.time
+
+    def step() -> None:
+        nonlocal offset
+        offset = seconds
+
+    time.time = lambda: clock() + offset
+    os.fsync = at_call(number, step, os.fsync, after)
+
+
 def install(kind: str, number: int, after: bool) -> None:
     match kind:
+        case "clock back" | "clock forward":
+            step_clock(-3600.0 if kind == "clock back" else 3600.0, number, after)
+        case "mlflow away":
+            from mlflow import MlflowClient
+
+            for name in ("log_batch", "create_run", "log_artifact", "search_runs"):
+                away = from_call(number, getattr(MlflowClient, name), lambda: ConnectionError("nobody answers"))
+                setattr(MlflowClient, name, away)
+        case "sqlite read-only":
+            from sqlalchemy import event
+            from sqlalchemy.engine import Engine
+
+            event.listen(Engine, "connect", lambda connection, _: connection.execute("PRAGMA query_only=ON"))
         case "rename":
             Path.replace = at_call(number, die, Path.replace, after)  # type: ignore[method-assign]
         case "mlflow":

@@ -5,6 +5,7 @@
     python -m tests.drill 20 --replay    runs whose searches over depths are replayed
     python -m tests.drill 100 --jobs 2   two at a time; each trains on one core
     python -m tests.drill 30 --stops     runs that are told to stop, by Ctrl-C, SIGTERM and SIGHUP in turn
+    python -m tests.drill 30 --hostile   clocks that step, a stopped driver, changed files, another user, MLflow away
 
 A drill is a number: it seeds which faults there are, and at which event of the ledgers each comes. A stop comes at a
 moment of the clock, anywhere between the program's first and last second.
@@ -22,19 +23,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from mlflow import MlflowClient
 
 from harness import api, keys
 from harness.errors import UserError
 from harness.methods import RECORDER
 from harness.running.ledger import Chosen, Ended, Interrupted, Reported, Started, Suggested
+from harness.running.result import contradictions
 from harness.running.stopping import SIGNALS
 from harness.running.store import UnitFolder
-from tests import disturbed
+from harness.spaces import load_space
+from tests import disturbed, warm
 from tests.forked import ROOT, Forked
 from tests.running.results import SMALL, left_in, processes_of, read
 
@@ -45,6 +51,28 @@ FIRST_WORD_SECONDS = 2.0  # after a signal; where nothing else keeps the machine
 OUTSIDE = ("driver", "worker", "raylet", "gcs_server", "ctrl-c", "worker in final", "driver in final")
 INSIDE = ("rename", "mlflow", "full disk")
 BETWEEN = ("torn ledger", "garbage checkpoint", "empty checkpoint")
+HOSTILE_OUTSIDE = ("driver stopped", "clock back", "clock forward", "second user")
+HOSTILE_INSIDE = ("mlflow away", "sqlite read-only", "plan writing")
+HOSTILE_BETWEEN = ("data changed", "method changed", "symlinked results", "init")
+STOPPED_SECONDS = 8.0  # longer than any gap that is none
+METHOD = """
+from ray import tune
+from ray.tune.search import BasicVariantGenerator
+
+from harness.methods.base import SearchMethod, SearchPlan
+
+
+class Mine(SearchMethod):
+    def plan(self, space, budget, seed):
+        return SearchPlan({"depth": tune.grid_search([1, 2])}, BasicVariantGenerator(), num_samples=1)
+"""
+SPACE = """
+name: quickstart
+data: {kind: arrays, path: rows.npz}
+network: {kind: fc, width: 20}
+depth: {min: 0, max: 10}
+training: {max_epochs: 1000, patience: 200, eval_every: 20, report_every: 20}
+"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +94,16 @@ def faults_of(number: int) -> list[Fault]:
     ]
 
 
+def hostile_faults_of(number: int) -> list[Fault]:
+    """One of each kind in turn, and one or two others; a driver that is killed, now and then."""
+    rng, kinds = random.Random(f"hostile {number}"), (*HOSTILE_OUTSIDE, *HOSTILE_INSIDE, *HOSTILE_BETWEEN)
+    chosen = [kinds[number % len(kinds)], *rng.sample((*kinds, "driver"), rng.randint(0, 2))]
+    moments = sorted(rng.random() for _ in chosen)
+    return [
+        Fault(kind, moment, rng.randint(1, 8), rng.random() < 0.5) for kind, moment in zip(chosen, moments, strict=True)
+    ]
+
+
 @dataclass
 class Outcome:
     """What became of a drill; `wrong` is empty when all is well."""
@@ -73,8 +111,15 @@ class Outcome:
     number: int
     faults: list[str] = field(default_factory=list)
     starts: int = 0
-    seconds: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     wrong: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Until now, or until it was judged."""
+        return (self.ended or time.monotonic()) - self.began
+
+    ended: float = 0.0
 
     def __str__(self) -> str:
         return ", ".join(self.faults)
@@ -104,6 +149,7 @@ class How:
     replay: bool = False  # searches over depths are replayed
     workers: int = 2
     forked: bool = False  # from a process that has imported everything, instead of started as a program
+    own: bool = False  # with data and a method file of the user's own
 
 
 class Drill:
@@ -111,13 +157,26 @@ class Drill:
 
     def __init__(self, out: Path, temp: Path, outcome: Outcome, how: How) -> None:
         self.out, self.temp, self.outcome, self.how = out, temp, outcome, how
-        self.methods = (*METHODS, RECORDER) if how.replay else METHODS
+        self.methods: tuple[str, ...] = (*METHODS, RECORDER) if how.replay else METHODS
+        self.methods += ("mine",) if how.own else ()
+        self.real = out.with_name(f"{out.name}.real")  # where results are that a link stands for
         self.driver: subprocess.Popen[str] | Forked | None = None
+
+    def clear(self) -> None:
+        """Nothing is wrong, so nobody will look at it."""
+        self.out.unlink() if self.out.is_symlink() else shutil.rmtree(self.out)
+        for folder in (self.real, self.home):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # --- the command ---------------------------------------------------------------------------------------------
 
     def start(self, fault: str = "") -> None:
-        words = ["run", "quickstart", "--methods", ",".join(METHODS), "--concurrency", "1", "--out", str(self.out)]
+        space, methods = "quickstart", [*METHODS]
+        if self.how.own:
+            self.give_files()
+            space, methods = str(self.home / "space.yaml"), [*METHODS, str(self.home / "mine.py")]
+        words = ["run", space, "--methods", ",".join(methods), "--concurrency", "1", "--out", str(self.out)]
+        words += ["--data-dir", str(self.home)]
         words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
         words += ["--workers", str(self.how.workers), *(["--replay"] if self.how.replay else [])]
         self.temp.mkdir(exist_ok=True)
@@ -137,6 +196,24 @@ class Drill:
                 text=True,
             )
         self.started_at = time.monotonic()
+
+    @property
+    def home(self) -> Path:
+        """Of the user's own files."""
+        return self.out.parent / f"{self.out.name}.own"
+
+    def give_files(self, flipped: int = 0, depths: str = "[1, 2]") -> None:
+        """Rows whose file always has the same size and time, a method, a space."""
+        self.home.mkdir(exist_ok=True)
+        rng = np.random.default_rng(0)
+        y = np.arange(500) % 2
+        x = (rng.normal(size=(500, 2)) + 2 * y[:, None]).astype(np.float32)
+        y[:flipped] = 1 - y[:flipped]
+        np.savez(self.home / "rows.npz", x_train=x, y_train=y)
+        (self.home / "mine.py").write_text(METHOD.replace("[1, 2]", depths))
+        (self.home / "space.yaml").write_text(SPACE)
+        for file in self.home.iterdir():
+            os.utime(file, ns=(1, 1))
 
     @property
     def uri(self) -> str:
@@ -254,6 +331,27 @@ class Drill:
         if fault.kind in BETWEEN:
             self.damage(fault)
             return
+        if fault.kind in HOSTILE_BETWEEN:
+            if self.driver is None:
+                self.start()  # so that there is something that the change could spoil
+                due = max(len(self.methods), round(fault.moment * all_lines))
+                self.wait(lambda: self.lines() >= due)
+            if not self.is_down:
+                self.end(signal.SIGKILL)
+            self.change(fault)
+            return
+        if fault.kind in HOSTILE_INSIDE:
+            if not self.is_down:
+                self.end(signal.SIGKILL)
+            kind = "rename" if fault.kind == "plan writing" else fault.kind
+            self.start(f"{kind}:{fault.call}:{'after' if fault.after else 'before'}")
+            self.wait(lambda: self.is_down)
+            self.expect(-signal.SIGKILL if kind == "rename" else 0)
+            return
+        if fault.kind.startswith("clock"):
+            if not self.is_down:
+                self.end(signal.SIGKILL)
+            self.start(f"{fault.kind}:{fault.call}:{'after' if fault.after else 'before'}")
         if self.is_down:
             self.start()
         in_final = fault.kind.endswith("in final")
@@ -263,6 +361,14 @@ class Drill:
             return
         assert self.driver
         match fault.kind.split()[0]:
+            case "driver" if fault.kind == "driver stopped":
+                self.driver.send_signal(signal.SIGSTOP)
+                time.sleep(STOPPED_SECONDS)
+                self.driver.send_signal(signal.SIGCONT)
+            case "clock":
+                self.end(signal.SIGKILL)  # the next one has the machine's own clock
+            case "second":
+                self.let_another_user_try()
             case "driver":
                 self.end(signal.SIGKILL)
             case "ctrl-c":
@@ -301,6 +407,73 @@ class Drill:
                     for path in (self.out / "checkpoints").glob(f"quickstart/{method}/seed-0/*/{trial}.pt"):
                         path.write_bytes(b"" if fault.kind.startswith("empty") else b"garbage")
 
+    def change(self, fault: Fault) -> None:
+        """What the user did to the files while no run was at work; a run with other ones is refused in a sentence."""
+        planned = {method for method in self.methods if (self.folder(method).path / "plan.json").exists()}
+        match fault.kind:
+            case "symlinked results":
+                if self.out.is_dir() and not self.out.is_symlink():
+                    self.out.rename(self.real)
+                    self.out.symlink_to(self.real, target_is_directory=True)
+            case "init":
+                self.init(fault)
+            case "data changed" if planned:
+                missing = [method for method in self.methods if not self.folder(method).is_complete]
+                self.refused({"flipped": 100}, "data", bool(missing))
+            case "method changed" if "mine" in planned:
+                self.refused({"depths": "[0, 2]"}, "code.method mine.py", True)
+
+    def refused(self, files: dict[str, Any], said: str, surely: bool) -> None:
+        give, before = self.give_files, self.stderr.read_text() if self.stderr.exists() else ""
+        ledgers = [path.read_bytes() for path in self.ledgers() if path.exists()]
+        self.give_files = partial(give, **files)  # type: ignore[method-assign]
+        try:
+            self.start()
+            self.wait(lambda: self.is_down)
+        finally:
+            self.give_files = give  # type: ignore[method-assign]
+        assert self.driver
+        sentence = self.stderr.read_text()[len(before) :]
+        if surely and (self.driver.returncode != 2 or said not in sentence or sentence.count("error: ") != 1):
+            self.outcome.wrong.append(f"changed files: exit code {self.driver.returncode}, it said {sentence[-300:]!r}")
+        if surely and [path.read_bytes() for path in self.ledgers() if path.exists()] != ledgers:
+            self.outcome.wrong.append("changed files: something was trained with them")
+
+    def init(self, fault: Fault) -> None:
+        """`harness init`, killed when it writes, and given again: the file is whole, or says that it is there."""
+        self.give_files()
+        folder = self.home / "init"
+        folder.mkdir(exist_ok=True)
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.home)}
+        for disturbance in (f"rename:1:{'after' if fault.after else 'before'}", ""):
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.disturbed", "init", str(self.home / "rows.npz"), "--name", "first"],
+                *(), cwd=folder, env={**env, "DRILL_FAULT": disturbance}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            known = done.returncode == 2 and "is there already" in done.stderr
+            if not disturbance and not known and (done.returncode or done.stderr):
+                self.outcome.wrong.append(f"init: exit code {done.returncode}, it said {done.stderr[-300:]!r}")
+        if sorted(path.name for path in folder.iterdir()) != ["first.yaml"]:
+            self.outcome.wrong.append(f"init left {sorted(path.name for path in folder.iterdir())}")
+        load_space(str(folder / "first.yaml"))
+        shutil.rmtree(folder)
+
+    def let_another_user_try(self) -> None:
+        """To delete and to replace whatever a run at work has, and to end it."""
+        assert self.driver
+        for folder in (self.out.parent, self.temp):
+            folder.chmod(0o755)  # they may look for it
+        tries = (
+            'find "$0" "$1" -mindepth 1 -delete -print 2>/dev/null; find "$0" "$1" -writable ! -type l 2>/dev/null;'
+            'touch "$0/theirs" "$1/theirs" 2>/dev/null; ls "$0/theirs" "$1/theirs" 2>/dev/null; kill -9 $2 2>/dev/null'
+        )
+        tried = subprocess.run(
+            ["sh", "-c", tries, str(self.out), str(self.temp), str(self.driver.pid)],
+            user="nobody", group="nogroup", extra_groups=(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if tried.stdout:
+            self.outcome.wrong.append(f"another user could change {tried.stdout[:300]}")
+
     # --- judgement ------------------------------------------------------------------------------------------------
 
     def judge(self, reference: "Drill") -> Iterator[str]:
@@ -317,7 +490,14 @@ class Drill:
             if read(self.out, method) != read(reference.out, method):
                 yield f"{method} differs from the reference"
             trials += len(unit.trials)
+            stepped = 3600.0 * sum(kind.startswith("clock") for kind in self.outcome.faults)  # or the machine was off
+            if not 0 <= unit.result.wall_seconds <= self.outcome.seconds + 60 + stepped:
+                yield f"{method}: {unit.result.wall_seconds} s of wall time in a drill of {self.outcome.seconds} s"
+            yield from (f"{method}: {said}" for said in contradictions(unit, events))
             for trial in unit.trials:
+                waited = trial.cost.phases.get("other", 0.0) + trial.cost.phases.get("checkpoint", 0.0)
+                if waited > STOPPED_SECONDS / 2:
+                    yield f"{method} {trial.trial_id}: {waited:.1f} s of waiting are in its cost"
                 held, attempts = trial.cost.held_seconds, sum(attempt.held_seconds for attempt in trial.attempts)
                 if abs(sum(trial.cost.phases.values()) - held) > 1e-6 or abs(attempts - held) > 1e-6:
                     yield f"{method} {trial.trial_id}: phases {trial.cost.phases} do not sum to held {held}"
@@ -334,7 +514,7 @@ class Drill:
                     ended.add(event.trial)
                 if isinstance(event, Started) and event.trial in ended:
                     yield f"{method} {event.trial} was started after its end"
-        if left := [str(path.relative_to(self.out)) for path in self.out.rglob("*.partial")]:
+        if left := [str(path.relative_to(self.out.resolve())) for path in self.out.resolve().rglob("*.partial")]:
             yield f"left behind: {', '.join(left)}"
         if left := left_in(self.temp):
             yield f"left behind in the temporary folder: {', '.join(left[:5])}"
@@ -363,13 +543,13 @@ def kill(pid: int) -> None:
 def drilling(folder: Path, outcome: Outcome, how: How) -> Iterator[Drill]:
     temp = Path(tempfile.mkdtemp(prefix="hd-", dir="/tmp"))  # short: Ray puts sockets below it
     drill = Drill(folder / f"drill-{outcome.number}", temp, outcome, how)
-    began = time.monotonic()
+    outcome.began = time.monotonic()
     try:
         yield drill
     finally:
-        outcome.seconds = time.monotonic() - began
         if drill.driver and drill.driver.poll() is None:
             os.killpg(drill.driver.pid, signal.SIGKILL)
+        outcome.ended = time.monotonic()
         shutil.rmtree(temp, ignore_errors=True)
 
 
@@ -392,7 +572,7 @@ def run(number: int, faults: list[Fault], folder: Path, reference: Drill) -> Out
         drill.finish()
         outcome.wrong += drill.judge(reference)
     if not outcome.wrong:
-        shutil.rmtree(drill.out)
+        drill.clear()
     return outcome
 
 
@@ -408,7 +588,7 @@ def stopped(number: int, how: signal.Signals, due: Callable[[Drill], bool], fold
         outcome.finals = drill.final_starts()
         outcome.wrong += [*drill.judge(reference), *drill.tells_of_a_death()]
     if not outcome.wrong:
-        shutil.rmtree(drill.out)
+        drill.clear()
     return outcome
 
 
@@ -446,15 +626,22 @@ def main() -> None:
     parser.add_argument("--replay", action="store_true", help="of runs whose searches over depths are replayed")
     parser.add_argument("--jobs", type=int, default=1, help="drills at a time")
     parser.add_argument("--stops", action="store_true", help="of runs that are told to stop")
+    parser.add_argument("--hostile", action="store_true", help="what no crash does: clocks, changed files, other users")
     asked = parser.parse_args()
     numbers = [asked.only] if asked.only else range(asked.first, asked.first + asked.drills)
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="harness-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
-    reference = undisturbed(folder, How(asked.replay))
+    warmed = ExitStack()
+    if asked.hostile:  # nothing of it is about a program's start
+        for each in (warm.server(), warm.workers()):
+            warmed.enter_context(each)
+    how = How(asked.replay, workers=1, forked=True, own=True) if asked.hostile else How(asked.replay)
+    reference = undisturbed(folder, how)
+    faults = hostile_faults_of if asked.hostile else faults_of
     outcomes: list[Outcome] = []
 
     def drill(number: int) -> Outcome:
-        return stop(number, folder, reference) if asked.stops else run(number, faults_of(number), folder, reference)
+        return stop(number, folder, reference) if asked.stops else run(number, faults(number), folder, reference)
 
     with ThreadPoolExecutor(asked.jobs) as pool:
         for outcome in pool.map(drill, numbers):
@@ -462,6 +649,7 @@ def main() -> None:
             verdict = "; ".join(outcome.wrong) or "equal"
             told = f"{outcome.seconds:5.0f} s  {outcome.starts} starts  {outcome}"
             print(f"{outcome.number:>4}  {told}: {verdict}", flush=True)
+    warmed.close()
     print("\n" + table(outcomes))
     if any(outcome.wrong for outcome in outcomes):
         sys.exit(f"what they wrote is kept in {folder}")

@@ -96,8 +96,9 @@ class Results:
 
         if ".py" in method:  # a one-shot network of the user's own needs its file to be built
             [method] = parse_methods(method)
-        path = UnitFolder(self.out, self.space, method, seed).model_path
-        if not path.exists():
+        results = [unit.result for unit in self.finished if (unit.plan.method, unit.plan.seed) == (method, seed)]
+        path = UnitFolder(self.out, self.space, method, seed).model(next(iter(results), None))
+        if path is None:
             have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]
             raise UserError(f"{method} seed {seed} has no model in {self.out}; valid: {', '.join(have) or 'none yet'}")
         return Predictor.load(path, trust_code=trust_code)

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.colours import colour_of
 from harness.comparing.finished import ByMethod, Finished, exhaustive_method, finished_by_method
 from harness.errors import UserError, nearest
+from harness.schema.comparable import difference
 from harness.schema.records import Looks, Unit
 from harness.schema.settings import Margins, SearchSpace
 
-NOT_DETERMINING = frozenset({"description", "margins"})  # a plan's hash leaves them out too
 Pairs = Sequence[tuple[str, str]]  # (method, baseline)
 
 
@@ -152,45 +151,12 @@ def _check(units: Sequence[Unit], reference: str) -> None:
         raise UserError(
             f"the reference must be a method with results; got {reference!r}, {nearest(reference, methods)}"
         )
-    seen: dict[str, Unit] = {}
-    for unit in units:
-        first = seen.setdefault("space", unit)
-        _refuse_difference(first, unit, first.plan.space.model_dump(), unit.plan.space.model_dump())
-        first = seen.setdefault(f"method {unit.plan.method}", unit)
-        _refuse_difference(first, unit, _of_method(first), _of_method(unit))
+    if found := difference([unit.plan for unit in units]):
+        raise UserError(f"all units of a comparison must come from the same settings, data and files; {found}")
     cells = [(unit.plan.method, unit.plan.seed) for unit in units]
     for cell in cells:
         if cells.count(cell) > 1:
             raise UserError(f"a method may have one unit per seed; {cell[0]} seed {cell[1]} is there twice")
-
-
-def _of_method(unit: Unit) -> dict[str, Any]:
-    """What must be the same for all seeds of a method. No comparison reads `seeded`, and older plans do not say it."""
-    facts = unit.plan.facts.model_dump(exclude={"colour", "full_name", "seeded"})
-    return {"options": unit.plan.options, "facts": facts}
-
-
-def _refuse_difference(first: Unit, second: Unit, one: dict[str, Any], other: dict[str, Any]) -> None:
-    differences = _differences(one, other)
-    if differences:
-        names = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in (first, second)]
-        raise UserError(
-            f"all units of a comparison must come from the same settings; {names[0]} and {names[1]} differ in "
-            + "; ".join(differences)
-        )
-
-
-def _differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """`training.lr: 0.1 / 0.05` for every setting that differs; those in NOT_DETERMINING may."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = sorted(one.keys() | other.keys())
-        return [
-            line
-            for name in names
-            if name not in NOT_DETERMINING
-            for line in _differences(one.get(name), other.get(name), f"{path}.{name}".lstrip("."))
-        ]
-    return [] if one == other else [f"{path}: {one!r} / {other!r}"]
 
 
 def _count(units: Sequence[Unit]) -> str:

@@ -41,6 +41,8 @@ def _on_code(by_method: ByMethod, units: Sequence[Finished]) -> list[ChecklistIt
     given = "; ".join(f"{method} {values}" for method, values in options.items() if values) or "all at their defaults"
     seeds = sorted({unit.seed for unit in units})
     training = space.training
+    code = {file: digest for unit in units for file, digest in unit.plan.code.items()}
+    own = ", ".join(f"{file} (hash of its code {digest})" for file, digest in sorted(code.items()))
     return [
         _item(
             "Is the code of the training pipeline released?",
@@ -57,7 +59,10 @@ def _on_code(by_method: ByMethod, units: Sequence[Finished]) -> list[ChecklistIt
             f"{training.monitor}; seeds {_list(seeds)}",
         ),
         _item(
-            "Is the code of the search methods released?", known, f"{', '.join(by_method)}: one file each, {version}"
+            "Is the code of the search methods released?",
+            "partly" if own else known,
+            f"{', '.join(by_method)}: one file each, {version}"
+            + (f"; but {own}: the user's own, in no released version" if own else ""),
         ),
         _item("Are the search methods' hyperparameters and seeds released?", "yes", f"options: {given}; in plan.json"),
     ]
@@ -83,7 +88,9 @@ def _on_comparing(
         _item(
             "Same data, split, search space, training code and hyperparameters for all methods?",
             "no" if protocol else "yes",
-            f"differs in: {', '.join(protocol)}" if protocol else "split and config hashes agree for every seed",
+            f"differs in: {', '.join(protocol)}"
+            if protocol
+            else f"{_files_agree(units)}split and config hashes agree for every seed",
         ),
         _item(
             "Are confounding factors (hardware, versions, run time) controlled?",
@@ -124,6 +131,12 @@ def _on_comparing(
             else "no method trained every depth, so there is no table of all depths",
         ),
     ]
+
+
+def _files_agree(units: Sequence[Finished]) -> str:
+    """Those of different bytes are not compared; plans of earlier versions do not say."""
+    hashes = {unit.plan.data_hash for unit in units}
+    return "" if None in hashes else f"the data files' bytes (hash {hashes.pop()}), "
 
 
 def _on_reporting(units: Sequence[Finished], refitted: bool) -> list[ChecklistItem]:

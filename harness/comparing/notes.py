@@ -183,6 +183,9 @@ def _on_lost_time(method: str, trials: Sequence[TrialRecord]) -> Iterator[str]:
         )
     if lost - told_to_stop > _NOTHING:
         yield f"{method}: {lost - told_to_stop:.3g} device-seconds were lost to workers that died; they are counted."
+    suspended = sum(attempt.suspended_seconds for trial in trials for attempt in trial.attempts)
+    if suspended > _NOTHING:
+        yield f"{method}: its trials waited {suspended:.3g} s for a driver that was suspended; they are in no cost."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
         yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
 

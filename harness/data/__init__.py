@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.data import arrays, digits, image_folder, images, spirals, table
 from harness.data.columns import features_of
+from harness.data.folders import content_hash, own_path
 from harness.data.splits import (
     Array,
     LabelledSet,
@@ -27,7 +28,16 @@ from harness.errors import UserError
 from harness.schema.settings import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData, TableData
 from harness.seeds import numpy_generator
 
-__all__ = ["LabelledSet", "Pool", "TrainingData", "load_pool", "load_test", "load_training_data", "watched_test_set"]
+__all__ = [
+    "LabelledSet",
+    "Pool",
+    "TrainingData",
+    "data_hash",
+    "load_pool",
+    "load_test",
+    "load_training_data",
+    "watched_test_set",
+]
 
 LEAST_OF_A_CLASS = 10  # in the validation rows, where a class has that many
 
@@ -47,6 +57,25 @@ def load_pool(settings: DataSettings, data_dir: Path | None = None) -> Pool | No
             return table.load_pool(settings, data_dir)
         case _:
             return images.load_pool(settings, data_dir)
+
+
+def data_hash(settings: DataSettings, data_dir: Path | None = None) -> str | None:
+    """Of the bytes of its files, test rows included; None where rows are drawn, or come with scikit-learn.
+
+    Files that are not there, or not as they must be, have none: whoever loads them says what is wrong.
+    """
+    with contextlib.suppress(OSError):
+        match settings:
+            case SpiralsData() | DigitsData():
+                return None
+            case ArraysData() | TableData():
+                file = own_path(settings.path, data_dir)
+                return content_hash(file, [file]) if file.is_file() else None
+            case ImageFolderData():
+                return image_folder.list_files(own_path(settings.path, data_dir)).content
+            case _:
+                return images.data_hash(settings, data_dir)
+    return None
 
 
 def load_training_data(settings: DataSettings, seed: int, pool: Pool | None = None) -> TrainingData:

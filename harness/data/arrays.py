@@ -32,7 +32,7 @@ def _load(settings: ArraysData, data_dir: Path | None) -> tuple[Pool, LabelledSe
     path = own_path(settings.path, data_dir)
     headers = read_headers(path)
     parts = _check_headers(path, headers)
-    needed = _needed_bytes([headers[f"x_{part}"] for part in parts])
+    needed = _needed_bytes([headers[f"x_{part}"] for part in parts], [headers[f"y_{part}"] for part in parts])
     check_fits(needed, str(path))
     try:
         return _read(settings, path, parts)
@@ -117,14 +117,15 @@ def _shape_faults(part: str, x: Header, y: Header, x_train: Header | None) -> li
     return faults
 
 
-def _needed_bytes(stored: list[Header]) -> int:
-    """The peak: all rows as they are kept, plus one temporary copy.
+def _needed_bytes(stored: list[Header], labels: list[Header]) -> int:
+    """The peak: all rows as they are kept, plus one temporary copy; and labels, which may be long words, sorted.
 
     The copy is an array as it is stored, or all rows again, while they are split or copied to the object store.
     """
     target = np.dtype(np.float32 if len(stored[0].shape) == 2 else np.uint8)
     kept = sum(header.size for header in stored) * target.itemsize
-    return kept + max([kept, *(header.nbytes for header in stored if header.dtype != target)])
+    copy = max([kept, *(header.nbytes for header in stored if header.dtype != target)])
+    return kept + copy + sum(2 * header.nbytes for header in labels if header.dtype.kind in "US")
 
 
 # --- contents -----------------------------------------------------------------------------------------------------

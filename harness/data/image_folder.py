@@ -1,5 +1,6 @@
 """Your own images: a folder per class, in train/, val/ and test/ or in none. Decoded and resized once, and kept."""
 
+import functools
 import hashlib
 import logging
 import tempfile
@@ -11,7 +12,7 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageOps
 
-from harness.data.folders import cache_dir, own_path
+from harness.data.folders import cache_dir, content_hash, own_path
 from harness.data.memory import check_fits
 from harness.data.splits import Array, LabelledSet, Pool, stratified_rows
 from harness.data.subsets import check_class_sizes
@@ -73,6 +74,11 @@ class Listing:
     files: tuple[Path, ...]
     y: Array
     parts: Array  # of PARTS; all train where there is a folder per class
+
+    @functools.cached_property
+    def content(self) -> str:
+        """A hash of the names and bytes of the files."""
+        return content_hash(self.root, self.files)
 
 
 def list_files(root: Path) -> Listing:
@@ -142,8 +148,9 @@ def _is_image(file: Path) -> bool:
 
 
 def _cached_images(listing: Listing, size: int) -> Array:
-    """uint8 `(n, size, size, 1 or 3)`; decoded only when a file, a time stamp or the size changed."""
-    cached = cache_dir() / "image_folders" / f"{listing.root.name}-{_key(listing, size)}.npy"
+    """uint8 `(n, size, size, 1 or 3)`; decoded only when a name, the content of a file or the size changed."""
+    key = hashlib.sha256(repr((_DECODER, size, listing.content)).encode()).hexdigest()[:16]
+    cached = cache_dir() / "image_folders" / f"{listing.root.name}-{key}.npy"
     try:
         x: Array = np.load(
             cached, mmap_mode="r", allow_pickle=False
@@ -160,14 +167,6 @@ def _cached_images(listing: Listing, size: int) -> Array:
             "the decoded images could not be saved in %s (%s); the next run will decode them again", cached, error
         )
     return x
-
-
-def _key(listing: Listing, size: int) -> str:
-    digest = hashlib.sha256(repr((_DECODER, size)).encode())
-    for file in listing.files:
-        status = file.stat()
-        digest.update(repr((file.relative_to(listing.root).as_posix(), status.st_size, status.st_mtime_ns)).encode())
-    return digest.hexdigest()[:16]
 
 
 def _write_atomically(path: Path, x: Array) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.data.folders import data_folder
+from harness.data.folders import content_hash, data_folder
 from harness.data.splits import Array, LabelledSet, Pool, check_rows
 from harness.data.subsets import stratified_subset
 from harness.data.torchvision_import import torchvision_datasets
@@ -35,6 +35,12 @@ def load_pool(settings: TorchvisionData, data_dir: Path | None) -> Pool:
 def load_test(settings: TorchvisionData, data_dir: Path | None) -> LabelledSet:
     root = _prepare(settings.kind, data_folder(data_dir))
     return LabelledSet(*_read(settings, root, train=False))
+
+
+def data_hash(settings: TorchvisionData, data_dir: Path | None) -> str:
+    root = _prepare(settings.kind, data_folder(data_dir))
+    files = _Files.of(settings.kind, _dataset_class(settings.kind)).unpacked
+    return content_hash(root, [root / name for name in sorted(files)])
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from numpy.lib import format as npy
 
 from harness.data.splits import Array
 from harness.errors import UserError
+from harness.text.shown import one_line
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError, KeyError)
 
@@ -65,11 +66,14 @@ def read_array(path: Path, name: str) -> Array:
 
 
 def _read_header(stream: IO[bytes]) -> Header:
-    version = npy.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = npy.read_array_header_1_0(stream)
-    else:  # (3, 0) differs in the names of structured fields only, which no data set here has
-        shape, _, dtype = npy.read_array_header_2_0(stream)
+    try:
+        version = npy.read_magic(stream)
+        if version == (1, 0):
+            shape, _, dtype = npy.read_array_header_1_0(stream)
+        else:  # (3, 0) differs in the names of structured fields only, which no data set here has
+            shape, _, dtype = npy.read_array_header_2_0(stream)
+    except Exception as error:  # the header is a line of Python, which may be anything
+        raise ValueError(one_line(str(error), longest=200) or type(error).__name__) from None
     return Header(shape, dtype)
 
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from harness.errors import UserError, blaming, brief, nearest
+from harness.schema.identity import code_digest
 from harness.schema.upgrade import let_old_imports_work
 from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
@@ -33,6 +34,7 @@ LONGEST_ROW = 120  # characters; a file system takes 255
 
 _FOLDER = Path(__file__).parent
 _own: dict[str, type["SearchMethod"]] = {}  # by name: users' own, once their file was loaded or a worker received it
+_own_code: dict[str, dict[str, str]] = {}  # by name: the file of a user's own, and the hash of what it said when loaded
 
 
 def known_methods() -> list[str]:
@@ -145,6 +147,11 @@ def register(name: str, method_class: type["SearchMethod"]) -> None:
     _own[name] = method_class
 
 
+def code_of(name: str) -> dict[str, str]:
+    """For a plan: the file of a user's own method, with the hash of what it said when it was loaded here."""
+    return _own_code.get(name, {})
+
+
 def _load_known(name: str) -> ModuleType:
     if name not in known_methods():
         hint = nearest(name, known_methods())
@@ -169,7 +176,9 @@ def _load_file(path: Path) -> ModuleType:
     try:
         with blaming(f"method file {path} does not import"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Field name .* shadows")  # a fact with a type; `_check_facts` says it
-            spec.loader.exec_module(module)
+            source = path.read_bytes()  # not what Python keeps compiled: that goes by time and size
+            exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+            _own_code[path.stem] = {f"method {path.name}": code_digest(source)}
     except UserError:
         del sys.modules[module_name]
         raise

@@ -1,4 +1,7 @@
-"""The conformance kit: what every search method must keep to, checked without Ray and without the space's data."""
+"""The conformance kit: what every search method must keep to, checked without Ray and without the space's data.
+
+And what every result must keep to: it says what its ledger says.
+"""
 
 import math
 import statistics
@@ -22,9 +25,10 @@ from harness.replaying.method_rules import MethodRule, NotKept, method_rules
 from harness.replaying.method_rules import require as _require
 from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
-from harness.running.result import proposals
+from harness.running.result import contradictions, proposals
 from harness.running.runner import make_unit
 from harness.running.search import plan_of
+from harness.running.store import SEALED_SINCE, UnitFolder
 from harness.running.unit import RunningUnit
 from harness.schema.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.schema.settings import SearchSpace
@@ -44,6 +48,39 @@ class RuleCheck:
     name: str
     ok: bool | None  # None: not tried, since a rule that it builds on is broken
     detail: str
+
+
+def check_results(folder: Path) -> list[RuleCheck]:
+    """Every unit below a folder: are its files whole, and do its records say what its ledger says?"""
+    plans = [path for path in sorted(folder.resolve().rglob("plan.json")) if ".moved-" not in path.parent.name]
+    if not plans:
+        raise UserError(f"there are no results in {folder}; give a results folder, or a part of one")
+    return [_check_unit(path.parent) for path in plans]
+
+
+def _check_unit(path: Path) -> RuleCheck:
+    out, space, method, seed = path.parents[2], path.parts[-3], path.parts[-2], path.name.removeprefix("seed-")
+    name = f"{space}/{method}/seed-{seed}"
+    try:
+        folder = UnitFolder(out, space, method, int(seed))
+        unit = folder.read()
+        if unit.plan.version < SEALED_SINCE:
+            return RuleCheck(name, None, "it was written by an earlier version, whose ledgers have no checksums")
+        events = list(folder.events())
+        if unit.result is None:
+            return RuleCheck(name, None, f"unfinished; {counted(len(events), 'line')} of its ledger are whole")
+        model = folder.model(unit.result)
+        if not events:
+            return RuleCheck(name, None, "it has no ledger to be checked against")
+        found = list(contradictions(unit, events))
+    except (UserError, ValueError, OSError, LookupError) as error:
+        return RuleCheck(name, False, " ".join(str(error).split()))
+    if found:
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        return RuleCheck(name, False, "; ".join(found[:3]) + more)
+    return RuleCheck(
+        name, True, f"as its ledger of {len(events)} lines says{'' if model else '; its model.pt is gone'}"
+    )
 
 
 def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[RuleCheck]:

@@ -98,6 +98,13 @@ def recorded_in(out: Path, space: str) -> Recorded:
         )
     searches.sort(key=lambda unit: (not unit.plan.facts.exhaustive, unit.plan.method, unit.plan.seed))
     like = searches[0].plan
+    data = {unit.plan.data_hash: unit.plan for unit in searches if unit.plan.data_hash}
+    if len(data) > 1:
+        first, second, *_ = (f"{plan.method} seed {plan.seed}" for plan in data.values())
+        raise UserError(
+            f"recordings must be of the same data, and in {out / space} the data files of {first} and {second} have "
+            "other bytes; train one of them again with --fresh, or give another --out"
+        )
     recordings: dict[tuple[int, int], Recording] = {}
     tests: dict[str, Measures] = {}
     for unit in searches:
@@ -143,6 +150,8 @@ def _difference(unit: Unit, search: Unit) -> str:
     one, other = (TrialConfig.of(each.plan.space, FIXED_DEPTH, 0, 0) for each in (unit, search))
     if one != other:
         return "settings of the space"
+    if None not in (hashes := {each.plan.data_hash for each in (unit, search)}) and len(hashes) > 1:
+        return "bytes of the data files"
     pair = [Finished(each.plan, each.trials, each.result) for each in (unit, search) if each.result]
     found = [each for each in differences_between(pair) if each.rule != LOAD]
     return "; ".join(f"{each.rule}: {each.detail}" for each in found)

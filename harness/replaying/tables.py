@@ -9,6 +9,8 @@ import gzip
 import hashlib
 import json
 import zlib
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.replaying.recorded import Recorded
+from harness.schema.records import Measures
 from harness.spaces import SHIPPED
 from harness.text.files import checked_path, write_atomically
 
 ENDING = ".json.gz"
 VERSION = 1
 MOST_BYTES = 10**9  # unpacked
+_GROWING = ("held_seconds", "tflop", "epochs", "samples", "block_passes", "head_passes")
+_ROUNDING = 1e-6
 _NAME = "table"  # the header's key of the version: what a file without it is, we cannot tell
 
 
@@ -79,11 +84,42 @@ def read_table(path: Path) -> Recorded:
         for each in content["recordings"]:
             each["progress"] = _rows(each["progress"])
         content["recordings"].sort(key=lambda each: (each["seed"], each["depth"]))
-        return Recorded.model_validate_json(json.dumps(content))
+        recorded = Recorded.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise _damaged(path, f"{error.error_count()} invalid fields") from None
     except (ValueError, LookupError, TypeError, RecursionError):
         raise _damaged(path, "it is not built like a table") from None
+    if wrong := next(_impossible(recorded), None):
+        raise _damaged(path, wrong)
+    return recorded
+
+
+def _impossible(recorded: Recorded) -> Iterator[str]:
+    """What no training reports; whoever changes a number can make the checksum anew."""
+    for key, measures in recorded.tests.items():
+        yield from _impossible_measures(f"on the test set, {key},", measures)
+    for each in recorded.recordings:
+        where = f"seed {each.seed}, depth {each.depth}:"
+        if each.depth not in recorded.space.depth.values:
+            yield f"{where} the space has no such depth"
+        for told in each.progress:
+            if told.val:
+                yield from _impossible_measures(where, told.val)
+        for before, after in pairwise(each.progress):
+            if after.epoch < before.epoch or before.stop_reason:
+                yield f"{where} its epochs are not in order"
+            for name in _GROWING:
+                if getattr(after.cost, name) < getattr(before.cost, name):
+                    yield f"{where} its {name.replace('_', ' ')} become less"
+
+
+def _impossible_measures(where: str, measures: Measures) -> Iterator[str]:
+    if measures.log_likelihood > _ROUNDING:
+        yield f"{where} a log-likelihood of classes is at most 0, and here it is {measures.log_likelihood:g}"
+    for name, most in (("accuracy", 1.0), ("ece", 1.0), ("brier", 2.0), ("balanced_accuracy", 1.0)):
+        value = getattr(measures, name)
+        if value is not None and not -_ROUNDING <= value <= most + _ROUNDING:
+            yield f"{where} {name.replace('_', ' ')} lies in 0…{most:g}, and here it is {value:g}"
 
 
 def _columns(rows: list[Any]) -> Any:

@@ -4,7 +4,10 @@ Live runs and runs that continue read the same events in the same way. A trial m
 a worker is an attempt, and all of its time is paid for.
 """
 
+import contextlib
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -20,6 +23,7 @@ from harness.schema.records import (
     CurvePoint,
     Environment,
     FinalEvaluation,
+    NonNegative,
     Progress,
     TrialConfig,
     TrialRecord,
@@ -28,11 +32,72 @@ from harness.schema.upgrade import upgraded_event
 
 Status = Literal["finished", "stopped", "failed"]
 
+# --- time -----------------------------------------------------------------------------------------------------------
+
+LOOK_SECONDS, GAP_SECONDS = 0.5, 5.0  # between two looks at the clocks; what is no look any more, but a gap
+_WAITING = ("checkpoint", "other")  # phases in which a worker waits for its driver
+_AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def steady_clock(not_before: float = 0.0) -> Callable[[], float]:
+    """Seconds since the epoch as they are now, and from now on whatever is done to the machine's clock.
+
+    A run that continues gives the last moment in its ledger: a clock that was set back meanwhile goes on from there.
+    """
+    began = max(time.time(), not_before) - time.monotonic()
+    return lambda: began + time.monotonic()
+
+
+class Watch:
+    """Notices that this process did not run for a while: it was stopped, or the machine slept.
+
+    Looked at all the time, by a thread: a driver that is only busy is no gap. What finds a gap first is no matter.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = self._clocks()
+        self._gap = (0.0, 0.0)
+
+    @staticmethod
+    def _clocks() -> tuple[float, float]:
+        return time.monotonic(), time.clock_gettime(_AWAKE_OR_NOT)
+
+    def look(self) -> None:
+        with self._lock:
+            before, self._last = self._last, self._clocks()
+            awake, passed = (now - then for now, then in zip(self._last, before, strict=True))
+            if passed > GAP_SECONDS:
+                stopped, asleep = self._gap
+                self._gap = stopped + awake, asleep + passed - awake
+
+    def take_gap(self) -> tuple[float, float]:
+        """Seconds since this was asked last in which the process was stopped, and in which the machine slept."""
+        self.look()
+        gap, self._gap = self._gap, (0.0, 0.0)
+        return gap
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Watch]:
+    watch, ended = Watch(), threading.Event()
+
+    def look_on() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            watch.look()
+
+    threading.Thread(target=look_on, name="watch", daemon=True).start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+
+
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
 class _Event(Frozen):
-    time: float = Field(default_factory=time.time)
+    time: float = Field(default_factory=time.time)  # of a unit's clock, where it is given
 
 
 class Begun(_Event):
@@ -74,6 +139,15 @@ class Reported(_Event):
     coresident: Count
 
 
+class Suspended(_Event):
+    """While it was on a worker, its driver was stopped, or the driver's machine slept: nobody could answer it."""
+
+    event: Literal["suspended"] = "suspended"
+    trial: str
+    stopped_seconds: NonNegative
+    asleep_seconds: NonNegative  # they do not show in the times of events
+
+
 class Died(_Event):
     """Its worker died; the trial is tried again."""
 
@@ -107,7 +181,7 @@ class Chosen(_Event):
     capped: bool  # the cost limit ended the search
 
 
-TrialEvent = Started | Reported | Died | Interrupted | Ended
+TrialEvent = Started | Reported | Suspended | Died | Interrupted | Ended
 Event = Begun | Suggested | Answered | TrialEvent | Chosen
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
@@ -130,12 +204,54 @@ class AttemptLog:
     host: str = ""
     worker_start: tuple[float, float] = (0.0, 0.0)  # seconds before and after the worker was handed the trial
     resumed_from: Cost | None = None  # what the checkpoint had cost that it began with; None: it died before reporting
+    begun_with: Cost = field(default_factory=Cost)  # the same, by its worker's clock
+    gap: tuple[float, float] = (0.0, 0.0)  # seconds in which its driver was stopped, and in which the machine slept
+    stopped: float = 0.0  # of those in which its driver was stopped: in which it waited for it
+
+    @property
+    def clock_seconds(self) -> float:
+        """From the moment a worker that was ready was handed the trial to its end, by the driver's clock."""
+        ended_at = self.last_seen if self.ended_at is None else self.ended_at
+        return max(0.0, ended_at - self.started_at - self.worker_start[1])
 
     @property
     def seen_seconds(self) -> float:
-        """From the moment a worker that was ready was handed the trial to its end, as the driver saw it."""
-        ended_at = self.last_seen if self.ended_at is None else self.ended_at
-        return max(0.0, ended_at - self.started_at - self.worker_start[1])
+        """That it held its devices, as the driver saw it: not while it waited for a driver that did not run."""
+        return max(0.0, self.clock_seconds - self.stopped)
+
+    @property
+    def suspended_seconds(self) -> float:
+        return self.stopped + self.gap[1]
+
+    def suspend(self, stopped: float, asleep: float) -> None:
+        """All of it, unless the next report says that its worker had something to do meanwhile."""
+        self.gap = self.gap[0] + stopped, self.gap[1] + asleep
+        self.stopped += stopped
+
+    def waited(self, cost: Cost) -> float:
+        """Seconds of what its worker reports as its cost in which it waited for a driver that did not run.
+
+        One that trained on until it needed an answer waited for less than the gap. What lies between the worker's
+        report and the moment the driver heard it was waiting, too.
+        """
+        waited = max(0.0, _waiting(cost) - _waiting(self.begun_with))
+        under_way = max(0.0, self.clock_seconds - (cost.held_seconds - self.begun_with.held_seconds))
+        self.stopped = min(self.gap[0], waited + under_way)
+        return min(sum(self.gap), waited)
+
+
+def _waiting(cost: Cost) -> float:
+    return sum(cost.phases.get(phase, 0.0) for phase in _WAITING)
+
+
+def _without_waiting(cost: Cost, seconds: float) -> Cost:
+    """A worker does not know that its driver was suspended; what it waited is in no cost."""
+    phases, left = dict(cost.phases), seconds
+    for phase in _WAITING:
+        taken = min(left, phases.get(phase, 0.0))
+        if taken:
+            phases[phase], left = phases[phase] - taken, left - taken
+    return cost.model_copy(update={"held_seconds": max(0.0, cost.held_seconds - seconds + left), "phases": phases})
 
 
 @dataclass
@@ -158,6 +274,8 @@ class TrialLog:
     error: str | None = None
     answered_by: str | None = None
     warnings: list[str] = field(default_factory=list)  # of its workers
+    _now: float = 0.0  # of its last event; a ledger of before may have times that go back
+    _suspended: list[tuple[float, float]] = field(default_factory=list)  # by a worker's clock, and until then suspended
 
     @property
     def config(self) -> TrialConfig:
@@ -169,42 +287,66 @@ class TrialLog:
 
     def apply(self, event: TrialEvent) -> None:
         attempt = self.attempts[-1] if self.attempts else None
+        now = self._now = max(event.time, self._now)
         match event:
             case Started():
-                self.attempts.append(AttemptLog(started_at=event.time, last_seen=event.time))
+                self.attempts.append(AttemptLog(started_at=now, last_seen=now))
             case Reported():
-                self._hear(event)
+                self._hear(event.report, now)
+            case Suspended():
+                if attempt and attempt.ended_at is None:
+                    attempt.suspend(event.stopped_seconds, event.asleep_seconds)
+                    attempt.last_seen = now if attempt.resumed_from else attempt.last_seen
             case Died():
                 if attempt and attempt.ended_at is None:
-                    attempt.ended, attempt.ended_at = event.event, event.time
+                    attempt.ended, attempt.ended_at = event.event, now
             case Interrupted():
                 if attempt and attempt.ended_at is None:
                     # Of a worker that has not said a word, nobody knows how long it took to start.
                     seen = event.asked and attempt.resumed_from is not None
                     attempt.ended, attempt.asked = event.event, event.asked
-                    attempt.ended_at = event.time if seen else attempt.last_seen
+                    attempt.ended_at = now if seen else attempt.last_seen
             case Ended():
-                self.status, self.ended_at, self.error = event.status, event.time, event.error
+                self.status, self.ended_at, self.error = event.status, now, event.error
                 if attempt and attempt.ended_at is None:
-                    attempt.ended, attempt.ended_at = event.status, event.time
+                    attempt.ended, attempt.ended_at = event.status, now
 
-    def _hear(self, event: Reported) -> None:
-        attempt, report = self.attempts[-1], event.report
-        attempt.last_seen = event.time
+    def _hear(self, report: Report, now: float) -> None:
+        attempt = self.attempts[-1]
+        attempt.last_seen = now
         said = (report.warning, report.facts.warning if report.facts else "")
         self.warnings += [warning for warning in said if warning]
         if report.facts:
             self.facts = report.facts
             attempt.host, attempt.worker_start = report.facts.host, report.facts.worker_start
-            attempt.resumed_from = self.work = report.facts.resumed_from
-            attempt.epoch = report.facts.resumed_from.epochs
+            begun_with = report.facts.resumed_from
+            attempt.begun_with, attempt.epoch = begun_with, begun_with.epochs
+            attempt.resumed_from = self.work = _without_waiting(begun_with, self._suspended_until(begun_with))
         if report.progress:
             attempt.epoch = report.progress.epoch
-            self.progress, self.kept = report.progress, report.kept
-            self.work = report.progress.cost
-            if report.progress.point:
-                self.curve[report.progress.point.epoch] = report.progress.point
+            self.progress, self.kept = self._as_it_worked(attempt, report.progress), report.kept
+            self.work = self.progress.cost
+            if self.progress.point:
+                self.curve[self.progress.point.epoch] = self.progress.point
         self.final = report.final or self.final
+
+    def _as_it_worked(self, attempt: AttemptLog, told: Progress) -> Progress:
+        """What a worker tells, without what it waited for a driver that did not run."""
+        seconds = self._suspended_until(attempt.begun_with) + attempt.waited(told.cost)
+        self._suspended.append((told.cost.held_seconds, seconds))
+        if not seconds:
+            return told
+        cost = _without_waiting(told.cost, seconds)
+        spent = (told.cost.held_seconds - cost.held_seconds) * told.cost.devices
+        point = told.point and told.point.model_copy(
+            update={"device_seconds": max(0.0, told.point.device_seconds - spent)}
+        )
+        return told.model_copy(update={"cost": cost, "point": point})
+
+    def _suspended_until(self, begun_with: Cost) -> float:
+        """Of what a checkpoint had cost, by its worker's clock: seconds that were in no cost."""
+        known = [seconds for held, seconds in self._suspended if held <= begun_with.held_seconds]
+        return known[-1] if known else 0.0
 
     @property
     def is_running(self) -> bool:
@@ -262,6 +404,7 @@ class TrialLog:
                     held_seconds=held,
                     lost_seconds=held - kept if came_to_nothing else 0.0,
                     worker_start_seconds=sum(attempt.worker_start),
+                    suspended_seconds=attempt.suspended_seconds,
                     ended=attempt.ended,  # type: ignore[arg-type]  # checked by the record
                     tail_unknown=attempt.ended == "interrupted" and not attempt.asked,
                 )

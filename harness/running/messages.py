@@ -73,6 +73,7 @@ class FinalTask(Frozen):
     stopped: tuple[tuple[Count, Count], ...] = ()  # depths and epochs at which other replays' choices were stopped
     refit_d_opt: Count | None  # None: there was no refit
     refit: RefitTask | None = None  # None with a depth above: that of version 0.2.0, with `config` and `epochs`
+    data_hash: str | None = None  # as in the plan: the files must still be those
 
 
 AnyTask = TrainTask | RefitTask | RetrainTask | FinalTask

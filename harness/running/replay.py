@@ -9,7 +9,6 @@ import contextlib
 import functools
 import heapq
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,18 @@ from ray.tune.experiment import Experiment, Trial
 
 from harness.errors import UserError
 from harness.methods.base import SearchMethod
-from harness.running.ledger import Died, Ended, Event, Interrupted, Reported, Started, Suggested, TrialLog
+from harness.running.ledger import (
+    Died,
+    Ended,
+    Event,
+    Interrupted,
+    Reported,
+    Started,
+    Suggested,
+    Suspended,
+    TrialLog,
+    steady_clock,
+)
 from harness.running.messages import AnyTask, Facts, Report, TrainTask
 from harness.running.search import STOP, plan_of
 from harness.running.side_by_side import SideBySide
@@ -216,10 +226,12 @@ def recordings_in(folder: UnitFolder) -> Iterator[Recording]:
         match event:
             case Suggested(task=TrainTask() as task) if task.config.kind == FIXED_DEPTH:
                 logs[event.trial], told[event.trial] = TrialLog(event.trial, task, event.time), {}
-            case Started() | Reported() | Died() | Interrupted() | Ended() if event.trial in logs:
+            case Started() | Reported() | Suspended() | Died() | Interrupted() | Ended() if event.trial in logs:
                 logs[event.trial].apply(event)
-                if isinstance(event, Reported) and (progress := event.report.progress):
-                    told[event.trial][progress.epoch, progress.stop_reason is not None] = event
+                if isinstance(event, Reported) and event.report.progress and (progress := logs[event.trial].progress):
+                    report = event.report.model_copy(update={"progress": progress})
+                    as_it_worked = event.model_copy(update={"report": report})
+                    told[event.trial][progress.epoch, progress.stop_reason is not None] = as_it_worked
     for name, log in logs.items():
         if log.status and log.has_reported_its_end:
             yield Recording.of(log, list(told[name].values()), plan.devices)
@@ -271,7 +283,7 @@ class ReplayedUnit(RunningUnit):
                 if self.failure:
                     raise UserError(self.failure)  # and the ledger does not appear
         finally:
-            self._is_simulated, self.clock = False, time.time
+            self._is_simulated, self.clock = False, steady_clock()
 
     def on_start(self, trial_id: str, coresident: int) -> None:
         super().on_start(trial_id, self._coresident(trial_id, coresident))

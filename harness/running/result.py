@@ -1,11 +1,14 @@
 """From what a unit's ledger says to its records: a function of the plan, the trials' logs and the choice."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.running.ledger import Chosen, TrialLog
+from harness.errors import brief
+from harness.running.ledger import Answered, Begun, Chosen, Event, Reported, Started, Suggested, TrialLog
 from harness.running.messages import TrainTask
-from harness.schema.records import Refit, SearchResult, TrialRecord, UnitPlan
+from harness.schema.comparable import unequal
+from harness.schema.records import Refit, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.training import cost as cost_of
 
 
@@ -30,7 +33,7 @@ def search_result(
     records: Sequence[TrialRecord],
     driver_seconds: float,
     most_coresident: int,
-    replays: Mapping[str, Any],
+    more: Mapping[str, Any],
 ) -> SearchResult:
     """The unit's result, once its final evaluation is in."""
     chosen = next(record for record in records if record.trial_id == choice.chosen)
@@ -67,7 +70,7 @@ def search_result(
         labels_fit=facts.n_train + (facts.n_val if plan.facts.validation == "fits" else 0),
         labels_chosen_with=facts.n_val if _chooses_or_stops_by_validation(plan) else 0,
         usd_per_hour=plan.usd_per_hour,
-        **replays,
+        **more,
     )
 
 
@@ -95,3 +98,58 @@ def handed_over_depth(log: TrialLog) -> int:
     """The depth of the network that a trial would hand over, as far as it has come."""
     posterior = log.progress.posterior if log.progress else None
     return posterior.d_opt if posterior else log.depth
+
+
+# --- does a result say what its ledger says? ------------------------------------------------------------------------
+
+_NOT_IN_THE_LEDGER = ("driver_seconds", "replayed_wall_seconds", "replayed_searches", "model_hash")
+_ROUNDING = 1e-6  # relative: a later version may add up in another order
+
+
+def contradictions(unit: Unit, events: Iterable[Event]) -> Iterator[str]:
+    """What a complete unit's records say otherwise than its ledger, of which they are a function."""
+    assert unit.result is not None
+    logs: dict[str, TrialLog] = {}
+    choice, coresident = None, 0
+    for event in events:
+        match event:
+            case Begun():
+                pass
+            case Suggested():
+                logs[event.trial] = TrialLog(event.trial, event.task, event.time)
+            case Answered() if event.by in logs:
+                logs[event.trial] = TrialLog(event.trial, logs[event.by].task, event.time, answered_by=event.by)
+            case Chosen():
+                choice = event
+            case _ if event.trial not in logs or isinstance(event, Answered):
+                yield "ledger.jsonl: it tells of a trial that it never suggested"
+                return
+            case _:
+                logs[event.trial].apply(event)
+                coresident = max(coresident, event.coresident if isinstance(event, Started | Reported) else 0)
+    records = ended_records(unit.plan, logs)
+    if choice is None or "final" not in logs or logs["final"].final is None:
+        yield "ledger.jsonl: it has no choice or no final evaluation"
+        return
+    if len(records) != len(unit.trials):
+        yield f"trials.jsonl: it has {len(unit.trials)} trials, the ledger {len(records)}"
+        return
+    more = {name: getattr(unit.result, name) for name in _NOT_IN_THE_LEDGER if name != "driver_seconds"}
+    result = search_result(unit.plan, logs, choice, records, unit.result.driver_seconds, coresident, more)
+    for said, known in zip(unit.trials, records, strict=True):
+        yield from _otherwise(f"trials.jsonl: {known.trial_id}", said.model_dump(), known.model_dump())
+    yield from _otherwise("result.json:", unit.result.model_dump(), result.model_dump())
+
+
+def _otherwise(where: str, said: Any, known: Any) -> Iterator[str]:
+    for name, one, other in unequal(said, known):
+        numbers = isinstance(one, float | int) and isinstance(other, float | int)
+        if not (numbers and math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING)) and not _close(one, other):
+            yield f"{where} {name} is {brief(str(one))}, the ledger says {brief(str(other))}"
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Of lists, item by item."""
+    if not (isinstance(one, tuple | list) and isinstance(other, tuple | list) and len(one) == len(other)):
+        return False
+    return not any(list(_otherwise("", {"": left}, {"": right})) for left, right in zip(one, other, strict=True))

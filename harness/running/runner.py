@@ -13,21 +13,23 @@ import ray
 from ray import tune
 
 from harness.cluster.slots import ClusterSlots
-from harness.data import Pool, TrainingData, load_pool, load_training_data
-from harness.errors import full_disk_told
-from harness.methods import RECORDER, known_methods, parse_methods
+from harness.data import Pool, TrainingData, data_hash, load_pool, load_training_data
+from harness.errors import UserError, full_disk_told
+from harness.methods import RECORDER, code_of, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.networks import own_sources
 from harness.options import RunOptions
+from harness.running.ledger import watching
 from harness.running.messages import OwnCode, model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.stopping import ends_in_order
-from harness.running.store import UnitFolder, check_same_network, declare_looks, only_writer
+from harness.running.store import UnitFolder, check_same_network, declare_looks, only_writer, read_plans
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
+from harness.schema.comparable import difference
 from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, Unit, UnitPlan
 from harness.schema.settings import SearchSpace
@@ -110,6 +112,7 @@ def make_unit(
         facts=method.facts(),
         usd_per_hour=options.usd_per_hour,
         replayed=recorder is not None,
+        code=code_of(name.partition(":")[0]),
     )
     folder = UnitFolder(options.out, space.name, name, seed)
     if recorder:
@@ -130,14 +133,13 @@ def run_units(
     """
     check_writable(options.out, "the output folder")  # nothing is left there: the run may still be refused
     CheckpointStore(checkpoint_root(options)).check_writable()
-    if not options.fresh:
-        for unit in units:
-            unit.folder.check(unit.plan)
-            check_same_network(options.out, unit.plan)
+    _check_plans(units, options)
     spaces = sorted({unit.plan.space.name for unit in units})
     for space in spaces:
         declare_looks(options.out, space, options.looks, options.fresh, write=False)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
+    _note_data(waiting, options.data_dir)
+    _check_plans(waiting, options)
     complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
     trained = (unit for unit in complete.values() if not unit.plan.replayed)
     cost_before = sum(unit.result.cost.device_seconds for unit in trained if unit.result)
@@ -170,7 +172,7 @@ def run_units(
             del pools  # the object store has the rows
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
                 for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
-                    unit.folder.claim(unit.plan, options.fresh)
+                    unit.plan = unit.folder.claim(unit.plan, options.fresh)
                 for space in spaces:
                     declare_looks(options.out, space, options.looks, options.fresh)
                 limits = (*_room(cluster, options), options.parallel_units, options.max_cost)
@@ -183,6 +185,34 @@ def run_units(
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
+
+
+def _check_plans(units: Sequence[RunningUnit], options: RunOptions) -> None:
+    """What cannot continue, or could not be compared with what the results folder has, is not trained."""
+    if not options.fresh:
+        for unit in units:
+            unit.folder.check(unit.plan)
+            check_same_network(options.out, unit.plan)
+    for space in sorted({unit.plan.space.name for unit in units}):
+        ours = [unit.plan for unit in units if unit.plan.space.name == space]
+        asked = {(plan.method, plan.seed) for plan in ours}
+        there = [plan for plan in read_plans(options.out, space) if (plan.method, plan.seed) not in asked]
+        if found := difference([*there, *ours]):
+            raise UserError(
+                f"the results in {options.out / space} could not be compared with what this run would add: {found}; "
+                "give the same, another --out, or --fresh with all methods and seeds that are there"
+            )
+
+
+def _note_data(units: Sequence[RunningUnit], data_dir: Path | None) -> None:
+    """Once for a run, before the rows are loaded: what changes after that is found at the final evaluation."""
+    hashes: dict[str, str | None] = {}
+    for unit in units:
+        settings = unit.plan.space.data
+        key = settings.model_dump_json()
+        if key not in hashes:
+            hashes[key] = data_hash(settings, data_dir)
+        unit.plan = unit.plan.model_copy(update={"data_hash": hashes[key]})
 
 
 def _most_cpus(units: Sequence[RunningUnit], options: RunOptions) -> int:
@@ -223,7 +253,7 @@ def _fit(
         own_code=code,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
-    with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once():
+    with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once(), watching() as together.watch:
 
         def keep_up() -> None:
             together.make_room(*_room(cluster, options))

@@ -20,6 +20,7 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 
 from harness.backends import ray_door
 from harness.errors import disk_is_full, full_place
+from harness.running.ledger import Watch
 from harness.running.messages import AnyTask, Report, received_report
 from harness.running.search import GO_ON
 from harness.running.stopping import Stop
@@ -58,6 +59,7 @@ class SideBySide:
         self.running: set[str] = set()
         self.saving: list[Any] = []  # what Ray gave for the checkpoints of trials that a stop interrupts
         self.heard_at = time.monotonic()  # when something happened last
+        self.watch: Watch | None = None  # of a real run: it notices that the driver did not run
         self._unsettled = True  # something has happened since the last look at what is ready
 
     def make_room(self, slots: int, queue: int) -> None:
@@ -96,8 +98,16 @@ class SideBySide:
         return None
 
     def _hear_of(self, trial_id: str) -> RunningUnit:
+        self.note_gap()
         self.heard_at, self._unsettled = time.monotonic(), True
         return self._unit_of[trial_id]
+
+    def note_gap(self) -> None:
+        """Before anything is heard after it: a gap is of the trials that ran then."""
+        stopped, asleep = self.watch.take_gap() if self.watch else (0.0, 0.0)
+        if stopped or asleep:
+            for trial_id in sorted(self.running):
+                self._unit_of[trial_id].on_suspended(trial_id, stopped, asleep)
 
     def waits_for(self) -> str | None:
         """What is waited for, by name, when nothing has happened for a while: what hangs is among it."""
@@ -117,27 +127,32 @@ class SideBySide:
         return f"nothing happened for {silent:.0f} s: waiting for {', '.join(waited[:4])}{more}"
 
     def on_start(self, trial_id: str) -> None:
+        unit = self._hear_of(trial_id)
         self.running.add(trial_id)
-        self._hear_of(trial_id).on_start(trial_id, len(self.running))
+        unit.on_start(trial_id, len(self.running))
 
     def on_report(self, trial_id: str, report: Report) -> str:
         return self._hear_of(trial_id).on_report(trial_id, report, len(self.running))
 
     def on_death(self, trial_id: str) -> None:
+        unit = self._hear_of(trial_id)
         self.running.discard(trial_id)
-        self._hear_of(trial_id).on_death(trial_id)
+        unit.on_death(trial_id)
 
     def on_complete(self, trial_id: str) -> None:
+        unit = self._hear_of(trial_id)
         self.running.discard(trial_id)
-        self._hear_of(trial_id).on_complete(trial_id)
+        unit.on_complete(trial_id)
 
     def on_error(self, trial_id: str, error: str | None) -> None:
+        unit = self._hear_of(trial_id)
         self.running.discard(trial_id)
-        self._hear_of(trial_id).on_error(trial_id, error)
+        unit.on_error(trial_id, error)
 
     def on_interrupt(self, trial_id: str) -> None:
+        unit = self._hear_of(trial_id)
         self.running.discard(trial_id)
-        self._hear_of(trial_id).on_interrupt(trial_id)
+        unit.on_interrupt(trial_id)
 
     def leave_if_told(self) -> None:
         """Raises StopAsked once all that ran has reported once more and is kept, or does not in time."""
@@ -209,6 +224,7 @@ class SharedSearch(_NotRestored, SearchAlgorithm):
         return sum(unit.plan.trials for unit in self.together.units)
 
     def next_trial(self) -> Trial | None:
+        self.together.note_gap()
         self.together.leave_if_told()
         return None if self.together.stop.by else self.together.next_trial()
 

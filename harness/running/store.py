@@ -23,7 +23,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from harness.errors import UserError, brief
 from harness.methods import facts_of, full_name
 from harness.networks import SOURCE, own_sources
 from harness.running.ledger import Begun, Event, parse_event
+from harness.schema.comparable import unequal
 from harness.schema.networks import OwnNetwork
 from harness.schema.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.schema.upgrade import upgraded_plan
@@ -105,17 +106,21 @@ class UnitFolder:
                 f"{self.path} was begun by an earlier version of the harness, and only complete searches carry over; "
                 "finish it with that version, give another --out, or --fresh to move it aside"
             )
-        if before is not None and before.hash != plan.hash:
+        if before is not None and before.known_to(plan).hash != plan.known_to(before).hash:
+            other = "; ".join(differences(before, plan))
             raise UserError(
-                f"{self.path} was made with other settings ({'; '.join(differences(before, plan))}); give the same "
-                "settings to continue, another --out, or --fresh to move it aside"
+                f"{self.path} was made with other settings, data or files ({other}); give the same to continue, "
+                "another --out, or --fresh to move it aside"
             )
         if not self.is_complete:
             for _ in self.events():  # a damaged ledger is told before Ray is started
                 pass
 
-    def claim(self, plan: UnitPlan, fresh: bool) -> None:
-        """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`."""
+    def claim(self, plan: UnitPlan, fresh: bool) -> UnitPlan:
+        """Makes the folder this plan's: new, or continued if the plan is the same, or moved aside with `fresh`.
+
+        Returns the plan as the folder has it: one of an earlier version has no hash of the data.
+        """
         if fresh and self.path.exists():
             stamp = time.strftime("%Y%m%d-%H%M%S")
             aside = self.path.with_name(f"{self.path.name}.moved-{stamp}")
@@ -125,10 +130,12 @@ class UnitFolder:
                 aside = self.path.with_name(f"{self.path.name}.moved-{stamp}-{number}")
             self.path.rename(aside)
         self.check(plan)
-        if self.read_plan() is None:
+        before = self.read_plan()
+        if before is None:
             for _, source in own_sources([plan.space.network]):
                 write_atomically(self.path / SOURCE, source)
             write_atomically(self.path / "plan.json", plan.model_dump_json(indent=1))
+        return plan.known_to(before or plan)
 
     # --- ledger ----------------------------------------------------------------------------------------------------
 
@@ -227,6 +234,23 @@ class UnitFolder:
     def rows_path(self) -> Path:
         return self.path / "rows.bin"
 
+    @property
+    def model_hash(self) -> str | None:
+        if not self.model_path.exists():
+            return None
+        with self.model_path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+    def model(self, result: SearchResult | None) -> Path | None:
+        """The file of the network that this result is about, None where it is gone; another one is refused."""
+        found = self.model_hash
+        if result and result.model_hash and found not in (None, result.model_hash):
+            raise UserError(
+                f"{self.model_path} is not the network that the result in its folder is about (hash of its bytes: "
+                f"{found}, wanted {result.model_hash}); put the right file back, or search again with --fresh"
+            )
+        return self.model_path if found else None
+
     def complete(self, trials: tuple[TrialRecord, ...], result: SearchResult) -> None:
         """Writes the trials first and the result last: whoever sees a result sees its trials."""
         lines = "".join(trial.model_dump_json() + "\n" for trial in trials)
@@ -244,7 +268,7 @@ class UnitFolder:
         self._check_names("plan.json", plan.space.name, plan.method, plan.seed)
         if not self.is_complete:
             return Unit(plan=plan, trials=(), result=None)
-        text, sealed = self._text("result.json"), plan.version >= _SEALED_SINCE
+        text, sealed = self._text("result.json"), plan.version >= SEALED_SINCE
         body = _SEAL.sub("\n}", text) if sealed else text
         result = _parsed(self.path / "result.json", body, SearchResult)
         self._check_names("result.json", result.space, result.method, result.seed)
@@ -276,7 +300,7 @@ class UnitFolder:
         )
 
 
-_SEALED_SINCE = 3  # version of the records
+SEALED_SINCE = 3  # version of the records
 _SEAL = re.compile(r',\n "checksum": "[0-9a-f]{16}"\n\}\Z')
 
 
@@ -292,15 +316,12 @@ def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[
     """
     units, problems = [], []
     in_memory = {(unit.plan.method, unit.plan.seed): unit for unit in known if unit.plan.space.name == space}
-    for plan_path in sorted((out / space).glob("*/seed-*/plan.json")):
-        folder = plan_path.parent
-        if ".moved-" in folder.name:
-            continue
+    for path in _unit_folders(out, space):
         try:
-            method, seed = folder.parent.name, int(folder.name.removeprefix("seed-"))
+            method, seed = path.parent.name, int(path.name.removeprefix("seed-"))
             units.append(in_memory.get((method, seed)) or UnitFolder(out, space, method, seed).read())
         except (UserError, ValueError, OSError) as error:
-            problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
+            problems.append(f"left out {path}: {str(error).splitlines()[0]}")
     return sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)), problems
 
 
@@ -318,6 +339,21 @@ def check_same_network(out: Path, plan: UnitPlan) -> None:
                 f"{network.source}), and all seeds and methods of a space train the same network; put back the file "
                 f"({path.parent / SOURCE} is it), give another --out, or --fresh for all of them"
             )
+
+
+def read_plans(out: Path, space: str) -> list[UnitPlan]:
+    """Of all units of a space; one that cannot be read is in no comparison either."""
+    plans = []
+    for path in _unit_folders(out, space):
+        with contextlib.suppress(UserError, ValueError, OSError):
+            folder = UnitFolder(out, space, path.parent.name, int(path.name.removeprefix("seed-")))
+            plans += [plan for plan in [folder.read_plan()] if plan]
+    return plans
+
+
+def _unit_folders(out: Path, space: str) -> list[Path]:
+    plans = sorted((out / space).glob("*/seed-*/plan.json"))
+    return [path.parent for path in plans if ".moved-" not in path.parent.name]
 
 
 def read_looks(out: Path, space: str) -> Looks:
@@ -355,26 +391,10 @@ def note_looks(out: Path, space: str, *numbers: int) -> Looks:
 
 
 def differences(before: UnitPlan, after: UnitPlan) -> list[str]:
-    """`training.lr: 0.1 → 0.05` for every setting in which two plans differ."""
-    flat_before, flat_after = (
-        _flatten(plan.model_dump(mode="json", exclude=set(NOT_DETERMINING))) for plan in (before, after)
-    )
-    keys = sorted(flat_before.keys() | flat_after.keys())
-    return [
-        f"{key}: {flat_before.get(key)} → {flat_after.get(key)}"
-        for key in keys
-        if flat_before.get(key) != flat_after.get(key)
-    ]
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+    """`space.training.lr: 0.1 → 0.05` for everything in which two plans differ that both of them know."""
+    pair = (before.known_to(after), after.known_to(before))
+    one, other = (plan.model_dump(mode="json", exclude=set(NOT_DETERMINING)) for plan in pair)
+    return [f"{name}: {old} → {new}" for name, old, new in unequal(one, other)]
 
 
 def _up_to_date(plan: dict[str, Any]) -> dict[str, Any]:

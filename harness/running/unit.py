@@ -27,8 +27,10 @@ from harness.running.ledger import (
     Started,
     Status,
     Suggested,
+    Suspended,
     TrialEvent,
     TrialLog,
+    steady_clock,
 )
 from harness.running.messages import (
     AnyTask,
@@ -47,6 +49,8 @@ from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, Trial
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
+CLOCK_TOLERANCE = 1.0  # seconds: clocks are corrected by less all the time
+
 
 class RunningUnit:
     def __init__(
@@ -60,10 +64,11 @@ class RunningUnit:
         self.capped = False
         self.given_up = False  # the cost limit came before a trial had finished
         self.failure: str | None = None
+        self.remark = ""  # to be told once; no failure
         self.result: SearchResult | None = None
         self.driver_seconds = 0.0
         self.most_coresident = 0
-        self.clock: Callable[[], float] = time.time  # of its events; a simulated run has another
+        self.clock: Callable[[], float] = steady_clock()  # of its events; a simulated run has another
         self._search_plan = search_plan
         self._trials: dict[str, Trial] = {}  # our name → Tune's trial, of the search's own
         self._open: list[str] = []  # of an earlier run, to be taken up again
@@ -80,12 +85,26 @@ class RunningUnit:
         self._experiment = experiment
         self.storage_key = self.folder.begin()
         self.search = Search(self._search_plan, experiment)
+        last = 0.0
         for event in self.folder.events():
+            last = max(last, event.time)
             self._happened_before(event)
             if self.failure:
                 return
+        self._go_on_from(last)
         for log in self.logs.values():
             self._take_up(log)
+
+    def _go_on_from(self, last: float) -> None:
+        """The clock of a real run; one that was set back since the last event goes on from there."""
+        behind = last - self.clock()
+        if behind > 0 and not self.plan.replayed:
+            self.clock = steady_clock(not_before=last)
+        if behind > CLOCK_TOLERANCE and not self.plan.replayed:
+            self.remark = (
+                f"this machine's clock stands {behind:,.0f} s before the last line of {self.folder.path}/ledger.jsonl; "
+                "its times go on from there"
+            )
 
     def _happened_before(self, event: Event) -> None:
         match event:
@@ -287,6 +306,7 @@ class RunningUnit:
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
                 refit=refit if isinstance(refit, RefitTask) else None,
+                data_hash=self.plan.data_hash,
             )
         else:
             return None
@@ -325,6 +345,14 @@ class RunningUnit:
             return STOP
         name = self.live[trial_id]
         return self._apply(self._write(Reported(trial=name, report=report, coresident=coresident, time=self.clock())))
+
+    def on_suspended(self, trial_id: str, stopped: float, asleep: float) -> None:
+        """The driver did not run for a while: what the trial waited then is in no cost."""
+        if trial_id in self.live:
+            event = Suspended(
+                trial=self.live[trial_id], stopped_seconds=stopped, asleep_seconds=asleep, time=self.clock()
+            )
+            self._apply(self._write(event))
 
     def on_death(self, trial_id: str) -> None:
         """Its worker died, and Tune tries the trial again; one that was about to end has ended, and is told to stop."""
@@ -429,7 +457,7 @@ class RunningUnit:
             records,
             self.driver_seconds,
             self.most_coresident,
-            self._replays(),
+            {**self._replays(), "model_hash": self.folder.model_hash},
         )
         self.folder.complete(records, self.result)
         return Unit(plan=self.plan, trials=records, result=self.result, rows_file=self.folder.rows_path)

@@ -276,12 +276,19 @@ class _Worker:
 
     def final(self, task: FinalTask) -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
+        from harness.data import data_hash
         from harness.models import FixedDepthNet
         from harness.training.final import evaluate_on_test
         from harness.training.model_file import save_model
         from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
+        found = data_hash(self.config.data, self.data_dir) if task.data_hash else None
+        if found != task.data_hash:
+            raise UserError(
+                f"the data files on {socket.gethostname()} are not those that the search was trained on (hash of their "
+                f"bytes: {found}, wanted {task.data_hash}); put those back, or use --fresh to start over"
+            )
         warnings: list[str] = []
 
         def read(key: str, config: TrialConfig, data: "TrainingData") -> Any:

@@ -9,6 +9,7 @@ That value is frozen: it never changes, whatever becomes of the field's default.
 What a person leaves out gets the default instead (`NEW`).
 """
 
+import ast
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -80,3 +81,40 @@ def hashed(value: Identified) -> dict[str, Any]:
 def digest(value: Identified, exclude: Any = None) -> str:
     """16 hexadecimal digits of everything in it that an earlier version would have written."""
     return hashlib.sha256(value.model_dump_json(exclude=exclude, context=_HASHED).encode()).hexdigest()[:16]
+
+
+def code_digest(source: bytes) -> str:
+    """16 hexadecimal digits of what a Python file says: comments, docstrings and layout change nothing.
+
+    The syntax tree is written out here, since `ast.dump` writes it differently from version to version of Python.
+    """
+    told = hashlib.sha256()
+    waiting: list[object] = [ast.parse(source)]
+    while waiting:  # no recursion: a sum of a thousand terms is a tree as deep
+        match waiting.pop():
+            case ast.AST() as node:
+                told.update(f"{type(node).__name__}(".encode())
+                fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+                waiting.append(_END)
+                for name, value in reversed(fields):
+                    waiting += [value, _Written(f"{name}=")]
+            case list() as nodes:
+                waiting.append(_END)
+                waiting += reversed([node for node in nodes if not _is_text(node)])
+            case _Written() as text:
+                told.update(text.encode())
+            case value:
+                told.update(f"{value!r},".encode())
+    return told.hexdigest()[:16]
+
+
+class _Written(str):
+    """Goes into a hash as it is."""
+
+
+_END: Final = _Written(")")
+
+
+def _is_text(node: object) -> bool:
+    """A string that stands by itself, as docstrings do."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

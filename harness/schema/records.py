@@ -170,6 +170,7 @@ class Attempt(Frozen):
     lost_seconds: NonNegative = 0.0  # work after the checkpoint that the next attempt resumed from
     ended: Literal["finished", "stopped", "failed", "died", "interrupted"]
     worker_start_seconds: NonNegative = 0.0  # process, imports and rows, when the worker had none; not in held_seconds
+    suspended_seconds: NonNegative = 0.0  # it waited for a driver that was stopped or asleep; not in held_seconds
     tail_unknown: bool = False  # the driver was killed: time after the last line is not known
 
 
@@ -386,6 +387,7 @@ class SearchResult(Frozen):
     labels_fit: Count  # labels used for fitting
     labels_chosen_with: Count  # labels used for stopping and choosing
     usd_per_hour: NonNegative | None = None  # of a device, as said when it ran
+    model_hash: str | None = None  # of the bytes of model.pt; None in older records
 
 
 class MethodFacts(Frozen):
@@ -427,6 +429,9 @@ class UnitPlan(Identified):
     replayed: Annotated[bool, Later(before=False)] = (
         False  # its search is not trained: it is told what trials of another unit reported
     )
+    data_hash: Annotated[str | None, Later(before=None)] = None  # of the files' bytes; None: generated, or not known
+    code: Annotated[dict[str, str], Later(before={})] = Field(default_factory=dict)
+    """The user's own files that it was made with, by what they are, "method mine.py", and the hash of what they say."""
     usd_per_hour: NonNegative | None = None  # of a device
     version: int = VERSION
 
@@ -450,6 +455,11 @@ class UnitPlan(Identified):
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, the margins of the verdict, the price."""
         return digest(self, {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)})
+
+    def known_to(self, other: "UnitPlan") -> "UnitPlan":
+        """This plan as the other one could have been written: of data and files, only what that one has a hash of."""
+        code = {file: code for file, code in self.code.items() if file in other.code}
+        return self.model_copy(update={"data_hash": self.data_hash if other.data_hash else None, "code": code})
 
 
 class Looks(Frozen):

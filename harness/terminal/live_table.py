@@ -171,6 +171,9 @@ def _left(together: SideBySide, began: float) -> str:
 def _show_news(together: SideBySide, console: Console, shown: set[str]) -> None:
     """Once each: a worker's warning; the last lines of a failed trial's error, and where the rest is."""
     for unit in together.units:
+        if unit.remark and unit.remark not in shown:
+            shown.add(unit.remark)
+            console.print(f"{unit.key}: {unit.remark}", soft_wrap=True)
         for log in unit.logs.values():
             key = f"{unit.key} {log.name}"
             for warning in log.warnings:

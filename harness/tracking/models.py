@@ -43,8 +43,8 @@ def model_in(out: Path) -> FindModel:
     """Looks a unit's `model.pt` up in the results folder; None where there is none."""
 
     def found(unit: Unit) -> Path | None:
-        path = UnitFolder(out, unit.plan.space.name, unit.plan.method, unit.plan.seed).model_path
-        return path if path.exists() else None
+        folder = UnitFolder(out, unit.plan.space.name, unit.plan.method, unit.plan.seed)
+        return folder.model(unit.result)
 
     return found
 

@@ -27,6 +27,7 @@ from harness.tracking.views import write_views
 
 log = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # an outage is told once, by us
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # so is a database that cannot be written
 T = TypeVar("T")
 ALIAS = "winner"  # models:/<space>@winner
 

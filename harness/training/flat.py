@@ -7,18 +7,47 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from harness.errors import UserError
 
 ALIGNMENT_BYTES = 64  # of torch's own allocations: kernels sum in another order where a tensor begins elsewhere
 
 
 def flatten(network: nn.Module) -> list[Tensor]:
     """Moves all parameters and buffers of a network into one buffer per dtype, in place; returns the buffers."""
+    check_plain(network)
     tensors = _tensors(network)
     buffers = [torch.zeros(n, dtype=dtype, device=tensors[0].device) for dtype, n in _sizes(tensors).items()]
     for tensor, view in zip(tensors, views(buffers, tensors), strict=True):
         view.copy_(tensor.detach())
         tensor.data = view
     return buffers
+
+
+def check_plain(network: nn.Module) -> None:
+    """Raises UserError for what has no place in a buffer; one of our networks has nothing of the kind."""
+    parameters = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        if is_lazy(tensor):
+            wrong = "has no shape before the first rows come; give the layer its size"
+        elif name in parameters and tensor.dtype != torch.float32:
+            wrong = f"is {tensor.dtype}, and parameters are torch.float32"
+        elif not _is_dense(tensor):
+            wrong = f"shares or skips memory (shape {tuple(tensor.shape)}, strides {tensor.stride()}); clone it"
+        else:
+            continue
+        raise UserError(f"{name} of the network {wrong}")
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements fill a stretch of memory, in whatever order."""
+    filled = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != filled:
+            return False
+        filled *= size
+    return True
 
 
 def unflatten(network: nn.Module) -> None:

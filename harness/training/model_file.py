@@ -1,5 +1,8 @@
 """`model.pt`: the network a unit hands over, with what is needed to build and feed it."""
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ from torch import Tensor, nn
 
 from harness.data.columns import Column
 from harness.data.splits import TrainingData
+from harness.errors import UserError
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet
 from harness.models.build import build_backbone
 from harness.models.depth_posterior import DepthPosterior
@@ -66,11 +70,35 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
     torch.save(content, path)
 
 
+def unpacked(path: Path, device: torch.device | str = "cpu") -> Any:
+    """What a file of ours holds: tensors and plain values. Nothing else is unpickled, and torch says nothing about it;
+    it raises many kinds of errors for a file that is none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.load(path, map_location=device, weights_only=True)
+
+
 def read_model(path: Path) -> tuple[TrialConfig, dict[str, Any]]:
     """What a model.pt holds; no code is run."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    config = TrialConfig.model_validate_json(content["config"])
-    return config, upgraded_model(content, config)
+    with _explained(path):
+        content = unpacked(path)
+        config = TrialConfig.model_validate_json(content["config"])
+        return config, upgraded_model(content, config)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Torch, pydantic and we ourselves raise many kinds for a file that is no model; torch advises to unpickle it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{path} holds no network of the harness, and nothing of it was run ({type(error).__name__}); take the "
+            "model.pt that a run has left"
+        ) from None
 
 
 def load_model(path: Path, trust_code: bool = False, network_class: type[Network] | None = None) -> HandedOver:
@@ -78,7 +106,14 @@ def load_model(path: Path, trust_code: bool = False, network_class: type[Network
     config, content = read_model(path)
     if isinstance(config.network, OwnNetwork):
         make_known(config.network, path, trust_code, network_class)
+    with _explained(path):
+        return _built(config, content)
+
+
+def _built(config: TrialConfig, content: dict[str, Any]) -> HandedOver:
     d_opt, averages = content["d_opt"], content["averages_depths"]
+    if not 0 <= d_opt <= len(content["weights"]):  # before so many blocks are built
+        raise ValueError(f"d_opt {d_opt}")
     shapes = tuple(content["sample_shape"]), content["n_classes"]
     backbone = build_backbone(config.network, *shapes, n_blocks=d_opt, n_heads=d_opt + 1 if averages else 1)
     network = DepthMixture(backbone, DepthPosterior(torch.zeros(d_opt + 1))) if averages else FixedDepthNet(backbone)

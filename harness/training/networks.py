@@ -19,6 +19,7 @@ from harness.schema.networks import NetworkSettings, OwnNetwork
 from harness.schema.records import TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.seeds import torch_generator, torch_seeded
+from harness.training import flat
 from harness.training.cost import trial_bytes
 from harness.training.devices import threads
 from harness.training.recipe import check_augmentation
@@ -125,6 +126,10 @@ def check_a_step(config: TrialConfig, data: TrainingData) -> float:
     """Raises UserError where a one-shot network cannot take its first step; else its objective."""
     network = build_network(config, data.sample_shape, data.n_classes).train()
     assert isinstance(network, OneShotNet)
+    try:
+        flat.check_plain(network)
+    except UserError as error:
+        raise UserError(f"method {config.kind}: {error}") from None
     rows, train_rows, _ = on_device(data, torch.device("cpu"))
     x, y = rows.take(train_rows[:FIRST_ROWS])
     with blaming(f"method {config.kind}: its objective fails", type(one_shot_method(config.kind, config.options))):

@@ -29,6 +29,7 @@ from harness.training.compiling import compiled
 from harness.training.cost import PhaseTimer
 from harness.training.devices import AUTOCAST, memory_for, prepare
 from harness.training.evaluate import measure
+from harness.training.model_file import unpacked
 from harness.training.networks import build_network, check_trial_fits, set_memory_format
 from harness.training.optimiser import Optimiser, clip, optimiser_of
 from harness.training.recipe import augmented, check_augmentation, rate_factor
@@ -455,8 +456,8 @@ def best_network(path: Path, config: TrialConfig, data: TrainingData, device: to
 
 def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> dict[str, Any]:
     try:
-        checkpoint: Any = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many kinds for a file that is no checkpoint
+        checkpoint = unpacked(path, device)
+    except Exception as error:
         raise UserError(f"cannot read a checkpoint from {path}: {type(error).__name__}") from error
     made_with = checkpoint.get("config_hash") if isinstance(checkpoint, dict) else None
     if made_with is None:

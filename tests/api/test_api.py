@@ -1,5 +1,6 @@
 """What a notebook user meets: frames, verdicts, models, one sentence per mistake, and silence."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,13 @@ from harness import api
 from harness.cli import main
 from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS
 from harness.options import RunOptions, seeds_of
+from harness.replaying.rehearsal import rehearse, unimodal
 from harness.running.inputs import space_of
 from harness.running.store import UnitFolder
 from harness.spaces import load_space
 from harness.training.model_file import save_model
+from harness.training.predict import Predictor
+from tests import rehearsed
 from tests.comparing.test_from_disk import write
 from tests.synthetic import make_space, make_units
 from tests.tiny import config, spirals, used_network
@@ -159,6 +163,44 @@ def test_the_model_predicts_from_rows_as_they_are(results: api.Results) -> None:
         model.predict(np.zeros((4, 3)))
     with pytest.raises(harness.UserError, match=r"grid seed 7 has no model .* valid: .*grid seed 1"):
         results.model("grid", seed=7)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch exploded",)
+
+
+def test_a_model_that_is_none_is_told_in_our_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch would tell its reader to load it without its protection."""
+    monkeypatch.chdir(tmp_path)
+    contents: list[Any] = [Bomb(), {"config": "{}"}, [1, 2], {"d_opt": 10**9}]
+    for content in contents:
+        torch.save(content, "model.pt")
+        with pytest.raises(harness.UserError, match=r"model\.pt holds no network of the harness, and nothing") as said:
+            Predictor.load(Path("model.pt"))
+        assert "weights_only" not in str(said.value) and said.value.__cause__ is None
+    Path("model.pt").write_bytes(b"garbage")
+    with pytest.raises(harness.UserError, match="holds no network"):
+        Predictor.load(Path("model.pt"))
+    assert not Path("exploded").exists()
+
+
+def test_the_model_of_another_seed_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    of = config("ddn", depth=2)
+    data = spirals(of)
+    for seed in (0, 1):
+        unit = rehearsed.make_unit(tmp_path, "grid", seed=seed)
+        network = used_network(of.model_copy(update={"seed": seed}), data)
+        unit.folder.model_path.parent.mkdir(parents=True, exist_ok=True)
+        save_model(unit.folder.model_path, network, 2, of, data)
+        rehearse([unit], unimodal)
+    results = harness.load_results("small", tmp_path)
+    first, second = (UnitFolder(tmp_path, "small", "grid", seed).model_path for seed in (0, 1))
+    assert results.model("grid", 1).class_names
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(harness.UserError, match=r"seed-1/model\.pt is not the network that the result in its folder"):
+        results.model("grid", 1)
+    assert results.model("grid", 0).class_names
 
 
 # --- what is asked for --------------------------------------------------------------------------------------------

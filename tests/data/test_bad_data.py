@@ -1,5 +1,7 @@
 """Bad data given to the real command line: one sentence, exit code 2, no Ray, nothing written and nothing moved."""
 
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from numpy.lib import format as npy
 from PIL import Image
 
 from harness.cli import main
@@ -86,6 +89,16 @@ def test_three_gigabytes_on_a_small_machine(refused: Callable[..., str], monkeyp
     announce(Path("own.npz"), (2**20, 32, 32, 3), np.uint8)
     monkeypatch.setattr(memory, "available_bytes", lambda: 4 * 2**30)
     assert "own.npz would need about 6.0 GiB of memory, but only 4.0 GiB is available" in refused()
+
+
+def test_labels_that_are_small_in_the_file_and_large_in_memory(refused: Callable[..., str]) -> None:
+    """Words of 300 million characters each, of which the file holds none."""
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": "<U300000000", "fortran_order": False, "shape": (N,)})
+    np.savez("own.npz", x_train=X)
+    with zipfile.ZipFile("own.npz", "a") as archive:
+        archive.writestr("y_train.npy", header.getvalue() + b"\0" * 100)
+    assert "own.npz would need about 134.1 GiB of memory, but only" in refused()
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

@@ -14,9 +14,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.inputs import GROUPS, WARM_UP
+from tests.fuzz.crafted import CRAFTED
+from tests.fuzz.inputs import GROUPS as MALFORMED
+from tests.fuzz.inputs import WARM_UP
 from tests.fuzz.judge import GOOD, Case, Judgement, Verdict, judge, quiet_machine
 
+GROUPS = {**MALFORMED, "crafted": (30, CRAFTED)}
 COLUMNS: dict[str, tuple[Verdict, ...]] = {
     "refused": ("refused",),
     "accepted": ("accepted",),

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import judge as judging
-from tests.fuzz.__main__ import cases, fuzz
-from tests.fuzz.inputs import GROUPS
+from tests.fuzz.__main__ import GROUPS, cases, fuzz
 from tests.fuzz.judge import Case, judge
 
 

@@ -11,7 +11,7 @@ from harness.methods.base import OneShotMethod
 from harness.models import DepthMixture
 from harness.replaying.conformance import check_method
 from harness.spaces import load_space
-from harness.training.networks import chosen_network
+from harness.training.networks import check_a_step, chosen_network
 from harness.training.train import run_trial
 from tests.rehearsed import make_unit
 from tests.tiny import config, spirals
@@ -79,3 +79,30 @@ def test_a_file_without_an_objective_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text(EXITS.replace("def objective", "def goal"))
     with pytest.raises(UserError, match=r"Exits does not define objective\(net, x, y, n_train\)"):
         load_method(str(path))
+
+
+ODD = EXITS.replace(
+    """    def objective""",
+    """    def weights(self, log_beta):
+        weights = super().weights(log_beta)
+        for name, parameter in list(weights.named_parameters()):
+            setattr(weights, name, torch.nn.Parameter(CHANGED(parameter.detach())))
+        return weights
+
+    def objective""",
+).replace("from torch import Tensor", "import torch\nfrom torch import Tensor")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [("torch.Tensor.double", "is torch.float64"), ("lambda x: x[:1].expand(len(x))", "shares or skips memory")],
+)
+def test_parameters_that_have_no_place_in_a_buffer_are_refused_by_name_before_a_run(
+    tmp_path: Path, changed: str, said: str
+) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text(ODD.replace("CHANGED", f"({changed})"))
+    name, _ = load_method(str(path))
+    trial = config(name, 3)
+    with pytest.raises(UserError, match=rf"method odd: posterior\.\w+ of the network {said}"):
+        check_a_step(trial, spirals(trial))

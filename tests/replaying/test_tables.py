@@ -148,6 +148,26 @@ def test_a_table_that_is_not_right_is_one_sentence(
         harness.replay(written(tmp_path, recorded), "grid", seeds=[5])
 
 
+def test_a_table_with_impossible_numbers_is_refused_though_its_hash_is_right(
+    tmp_path: Path, recorded: Recorded
+) -> None:
+    whole = json.loads(gzip.decompress(written(tmp_path, recorded).read_bytes()).splitlines()[1])
+    progress = whole["recordings"][0]["progress"]
+
+    def refused(change: dict[str, Any], said: str) -> None:
+        first = {**whole["recordings"][0], "progress": {**progress, **change}}
+        table = packed(tmp_path / "crafted.json.gz", 1, {**whole, "recordings": [first, *whole["recordings"][1:]]})
+        with pytest.raises(UserError, match=f"crafted.json.gz is damaged: seed 0, depth 0: {said}"):
+            read_table(table)
+
+    read_table(packed(tmp_path / "as_it_is.json.gz", 1, whole))
+    val, cost = progress["val"], progress["cost"]
+    refused({"val": {**val, "log_likelihood": [99.0] * len(val["log_likelihood"])}}, "a log-likelihood of classes is")
+    refused({"val": {**val, "accuracy": [1.5] * len(val["accuracy"])}}, "accuracy lies in 0…1, and here it is 1.5")
+    refused({"cost": {**cost, "held_seconds": cost["held_seconds"][::-1]}}, "its held seconds become less")
+    refused({"epoch": progress["epoch"][::-1]}, "its epochs are not in order")
+
+
 def test_what_cannot_be_exported_leaves_no_file(tmp_path: Path, recorded: Recorded) -> None:
     incomplete = recorded.model_copy(update={"recordings": recorded.recordings[1:]})
     with pytest.raises(UserError, match="seed 0 of small has no recording of depth 0"):

@@ -3,10 +3,13 @@
 A whole page takes about two seconds to draw, so tests of whole pages are marked slow.
 """
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -285,3 +288,18 @@ def test_the_report_says_how_to_take_the_winner_home(full: str) -> None:
     for line in ("harness.load_results(&quot;synthetic&quot;).winner()", "models:/synthetic@winner"):
         assert line in home
     assert "ldn: learnt-depth network" in full.split('id="verdict"')[0], "where a newcomer meets it first"
+
+
+@pytest.mark.slow
+def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
+    """Matplotlib would say so twice, in four lines."""
+    shutil.copytree(Path(__file__).parent.parent / "schema" / "version_3" / "quickstart", tmp_path / "quickstart")
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "report", "quickstart", "--out", str(tmp_path)],
+        env={key: value for key, value in os.environ.items() if key != "MPLCONFIGDIR"} | {"HOME": "/proc"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.replaying.rehearsal import MADE_UP, made_up_progress
-from harness.running.ledger import Died, Ended, Interrupted, Reported, Started, Status, TrialEvent, TrialLog
+from harness.running import ledger
+from harness.running.ledger import (
+    Died,
+    Ended,
+    Interrupted,
+    Reported,
+    Started,
+    Status,
+    Suspended,
+    TrialEvent,
+    TrialLog,
+    Watch,
+    steady_clock,
+)
 from harness.running.messages import Facts, Report, TrainTask
 from harness.schema.records import FIXED_DEPTH, Cost, TrialConfig, TrialRecord
 from tests.rehearsed import small_space
@@ -220,6 +233,104 @@ def test_work_done_again_stands_in_the_curve_once() -> None:
         *(start(4), facts(4), report(5, 10, cost), report(6, 20, cost), report(7, 30, cost)),
     )
     assert [point.epoch for point in record(log).curve] == [10, 20, 30]
+
+
+# --- clocks that step, drivers that do not run ----------------------------------------------------------------------
+
+
+def gap(time: float, stopped: float, asleep: float = 0.0) -> Suspended:
+    return Suspended(time=time, trial="t000", stopped_seconds=stopped, asleep_seconds=asleep)
+
+
+def test_times_that_go_back_in_a_ledger_of_before_give_no_negative_seconds() -> None:
+    cost = worked(held=3.0, epochs=50, train=3.0)
+    made = record(told(start(5000), facts(5001), report(1403, 50, cost, stop_reason="cap"), end(1404)))
+    assert made.cost.held_seconds == 3.0 and made.ended_at >= made.started_at
+
+
+def test_a_clock_that_is_set_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, passed = 10_000.0, 50.0
+    monkeypatch.setattr("harness.running.ledger.time.time", lambda: wall)
+    monkeypatch.setattr("harness.running.ledger.time.monotonic", lambda: passed)
+    clock = steady_clock()
+    wall, passed = 10_000.0 - 3600, 52.0
+    assert clock() == 10_002.0
+    wall, passed = 10_000.0 + 3600, 53.0
+    assert clock() == 10_003.0
+    wall = 10_000.0 - 3600
+    assert steady_clock(not_before=10_003.0)() == 10_003.0, "a run that continues does not go back either"
+
+
+def test_a_driver_that_was_stopped_while_its_trial_waited_for_it_costs_nothing() -> None:
+    """Stopped for 60 s after the first report, whose answer the worker waits for."""
+    first = worked(held=4.0, epochs=20, train=4.0, checkpoint=0.0, other=0.0)
+    last = worked(held=69.0, epochs=50, train=9.0, checkpoint=60.0, other=0.0)
+    made = record(
+        told(start(0), facts(0), report(4, 20, first), gap(64, 60), report(69, 50, last, stop_reason="cap"), end(69))
+    )
+    assert made.cost.held_seconds == made.cost.device_seconds == 9.0
+    assert (made.cost.phases["other"], made.cost.phases["checkpoint"], made.cost.phases["train"]) == (0.0, 0.0, 9.0)
+    assert made.attempts[0].suspended_seconds == 60.0
+
+
+def test_one_that_trained_on_meanwhile_is_charged_for_that() -> None:
+    """Its driver was stopped from 4 to 64; it trained on until 24, and its report was heard at 64."""
+    first = worked(held=4.0, epochs=20, train=4.0, other=0.0)
+    second = worked(held=24.0, epochs=40, train=24.0, other=0.0)
+    last = worked(held=67.0, epochs=50, train=27.0, other=40.0)
+    events = (start(0), facts(0), report(4, 20, first), gap(64, 60), report(64, 40, second))
+    for made in (
+        record(told(*events, end(64, "stopped"))),
+        record(told(*events, report(67, 50, last, stop_reason="cap"), end(67))),
+    ):
+        assert made.attempts[0].suspended_seconds == 40.0
+        assert made.cost.held_seconds == made.cost.phases["train"]
+        assert [point.device_seconds for point in made.curve] == [20.0, 40.0, 10.0][: len(made.curve)]
+
+
+def test_a_machine_that_slept_costs_nothing_on_it_or_elsewhere() -> None:
+    """The driver's clock stands still meanwhile; so does the worker's, unless it is on another machine."""
+    first = worked(held=4.0, epochs=20, train=4.0, other=0.0)
+    for elsewhere in (0.0, 60.0):
+        last = worked(held=9.0 + elsewhere, epochs=50, train=9.0, other=elsewhere)
+        made = record(
+            told(
+                *(start(0), facts(0), report(4, 20, first), gap(4, 0, 60)),
+                *(report(9, 50, last, stop_reason="cap"), end(9)),
+            )
+        )
+        assert made.cost.held_seconds == 9.0 and made.cost.phases["other"] == 0.0
+        assert made.attempts[0].suspended_seconds == 60.0
+
+
+def test_a_checkpoint_of_a_trial_that_was_suspended_brings_no_gap_with_it() -> None:
+    first = worked(held=64.0, epochs=20, train=4.0, other=60.0)
+    last = worked(held=70.0, epochs=50, train=10.0, other=60.0)
+    made = record(
+        told(
+            *(start(0), facts(0), gap(62, 60), report(64, 20, first), died(65)),
+            *(start(70), facts(70, first), report(76, 50, last, stop_reason="cap"), end(76)),
+        )
+    )
+    assert [attempt.held_seconds for attempt in made.attempts] == [5.0, 6.0]
+    assert (made.cost.phases["lost"], made.cost.phases["train"], made.cost.phases["other"]) == (1.0, 10.0, 0.0)
+
+
+def test_only_a_driver_that_did_not_run_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0, 0.0]
+    monkeypatch.setattr(Watch, "_clocks", staticmethod(lambda: (now[0], now[1])))
+    watch = Watch()
+
+    def passes(awake: float, asleep: float = 0.0) -> tuple[float, float]:
+        now[0], now[1] = now[0] + awake, now[1] + awake + asleep
+        return watch.take_gap()
+
+    assert passes(1.0) == passes(ledger.GAP_SECONDS) == (0.0, 0.0)
+    assert passes(60.0) == (60.0, 0.0)
+    assert passes(0.5, 3600.0) == (0.5, 3600.0)
+    now[0], now[1] = now[0] + 60.0, now[1] + 60.0
+    watch.look()  # the thread found it first
+    assert passes(0.5) == (60.0, 0.0) and passes(0.5) == (0.0, 0.0)
 
 
 # --- whatever was killed ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.errors import UserError
 from harness.training import flat
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
@@ -52,3 +53,31 @@ def test_a_tensor_that_got_its_memory_back_does_not_hold_on_to_the_rest() -> Non
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, values[name])
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+class Odd(nn.Module):
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__()
+        self.first, self.odd, self.last = nn.Parameter(torch.ones(3)), nn.Parameter(values), nn.Parameter(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (torch.zeros(1).expand(40), r"shares or skips memory \(shape \(40,\), strides \(0,\)\)"),
+        (torch.zeros(40, 40)[:, 0], r"shares or skips memory \(shape \(40,\), strides \(40,\)\)"),
+        (torch.zeros(3, 3, dtype=torch.float64), r"is torch\.float64, and parameters are torch\.float32"),
+        (torch.zeros(3, 3, dtype=torch.float16), r"is torch\.float16, and parameters are torch\.float32"),
+    ],
+)
+def test_what_has_no_place_in_a_buffer_is_refused_by_name(values: torch.Tensor, said: str) -> None:
+    """A tensor that skips memory would lie over its neighbours."""
+    with pytest.raises(UserError, match=f"^odd of the network {said}"):
+        flat.flatten(Odd(values))
+    with pytest.raises(UserError, match=r"^0\.weight of the network has no shape before the first rows come"):
+        flat.flatten(nn.Sequential(nn.LazyLinear(3)))
+
+
+@pytest.mark.parametrize("values", [torch.zeros(2, 3).T, torch.zeros(1, 3)[:, :1], torch.zeros(0, 3), torch.zeros(())])
+def test_any_dense_tensor_has_a_place(values: torch.Tensor) -> None:
+    assert sum(buffer.numel() for buffer in flat.flatten(Odd(values.clone(memory_format=torch.preserve_format))))
