@@ -102,7 +102,9 @@ def handed_over_depth(log: TrialLog) -> int:
 
 # --- does a result say what its ledger says? ------------------------------------------------------------------------
 
-_NOT_IN_THE_LEDGER = ("driver_seconds", "replayed_wall_seconds", "replayed_searches", "model_hash")
+_NOT_IN_THE_LEDGER = frozenset(  # made from other seeds of the search, or beside it
+    {"model_hash", *(name for name in SearchResult.model_fields if name.startswith("replayed_"))}
+)
 _ROUNDING = 1e-6  # relative: a later version may add up in another order
 
 
@@ -134,7 +136,7 @@ def contradictions(unit: Unit, events: Iterable[Event]) -> Iterator[str]:
     if len(records) != len(unit.trials):
         yield f"trials.jsonl: it has {len(unit.trials)} trials, the ledger {len(records)}"
         return
-    more = {name: getattr(unit.result, name) for name in _NOT_IN_THE_LEDGER if name != "driver_seconds"}
+    more = {name: getattr(unit.result, name) for name in _NOT_IN_THE_LEDGER}
     result = search_result(unit.plan, logs, choice, records, unit.result.driver_seconds, coresident, more)
     for said, known in zip(unit.trials, records, strict=True):
         yield from _otherwise(f"trials.jsonl: {known.trial_id}", said.model_dump(), known.model_dump())
