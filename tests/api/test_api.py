@@ -83,7 +83,9 @@ def test_a_row_for_every_pair_and_measure(results: api.Results) -> None:
     assert set(results.verdicts().method) == {"ldn", "asha"} and set(results.verdicts().baseline) == {"grid"}
     results = results.against("ldn")
     verdicts = results.verdicts()
-    assert list(verdicts.columns) == ["method", "baseline", "measure", "outcome", "difference", "low", "high", "margin"]
+    first_columns = ["method", "baseline", "measure", "outcome", "difference", "low", "high", "margin"]
+    about_seeds = ["median", "median_low", "median_high", "failed_seeds", "failed_at_most", "seeds_needed"]
+    assert list(verdicts.columns) == first_columns + about_seeds
     assert set(verdicts.baseline) == {"grid", "asha"} and len(verdicts) == 6
     first = verdicts[(verdicts.baseline == "grid") & (verdicts.measure == ACCURACY.key)].iloc[0]
     [pair] = [pair for pair in results.comparison.search.pairs if pair.baseline == "grid"]
