@@ -90,7 +90,7 @@ def _optional(owner: str, name: str, purpose: str, without: str, together: str =
     return Private(owner, name, False, purpose, without, together)
 
 
-_INIT = "ray:init"
+_INIT = "ray._private.worker:init"  # not `ray.init`, which whoever traces calls may have replaced
 _CONTROLLER = "ray.tune.execution.tune_controller:TuneController"
 _NODE, _SERVICES, _WORKER = "ray._private.node:Node", "ray._private.services", "ray._private.worker"
 _CONSTANTS, _UTILS = "ray._private.ray_constants", "ray._private.utils"

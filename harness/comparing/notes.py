@@ -94,16 +94,16 @@ def _on_replays(by_method: ByMethod) -> Iterator[str]:
     if replayed:
         trained = [method for method in by_method if method not in replayed]
         yield (
-            f"Trained: {', '.join(trained) or 'none of these'}. Replayed from trials that were trained once, and "
-            f"charged what those cost: {', '.join(sorted(replayed))}. What does not carry over (worker start, "
-            "checkpoints, work lost in crashes) is left out of every method's cost."
+            f"Trained: {', '.join(trained) or 'none of these'}. Replayed from recorded trials, and charged "
+            f"what those trials cost: {', '.join(sorted(replayed))}. Costs that a replay cannot know (worker start, "
+            "checkpoints, crashes) are left out for every method."
         )
     if averaged := sorted(
         method for method, units in by_method.items() if any(unit.result.replayed_searches for unit in units)
     ):
         yield (
             f"Anytime curves and cost at equal quality of {', '.join(averaged)} are means over {REPLAYED_SEARCHES} "
-            "replays with other search seeds; a replay that never gets there is paid for in full."
+            "replays with other search seeds; one that never reaches the target costs its full run."
         )
 
 
@@ -146,8 +146,8 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     late = [unit.seed for unit in units if unit.chosen and unit.chosen.depth_changed_late]
     if late:
         of_q = any(unit.result.final.posterior_gap_nats is not None for unit in units)
-        what = f"q not converged on {_seeds(late)}: the depth" if of_q else f"on {_seeds(late)} its choice of depth"
-        yield f"{method}: {what} changed in the last quarter of training."
+        whose = "its weights over depths had not converged: its" if of_q else "its"
+        yield f"{method}: {whose} choice of depth still changed in the last quarter of training on {_seeds(late)}."
     yield from _on_posterior(method, units)
     if any(unit.result.order_dependent for unit in units):
         yield (
@@ -221,4 +221,12 @@ def _on_refits(by_method: ByMethod) -> Iterator[str]:
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+    """`seed 3`; `seeds 0, 2 to 5`."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    said = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(said)

@@ -39,8 +39,8 @@ def on_two_errors(stage: Stage, units: Sequence[Finished]) -> Iterator[str]:
     """Which error rules, or why that is not known: one sentence."""
     if any(unit.result.final.test_hash is None for unit in units):
         yield (
-            "Intervals cover seeds only: the error over test rows is not shown, since some results are of a version "
-            "that did not keep values per test row."
+            "Intervals cover seeds only, not the choice of test rows: some results come from a version that kept no "
+            "values per test row."
         )
     elif not share_their_test_rows(units):
         if len({unit.seed for unit in units}) > 1:

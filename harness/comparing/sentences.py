@@ -94,15 +94,15 @@ def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
 
 
 def _in_measures(pair: Pair, word: str, titles: Sequence[str]) -> str:
-    """`as good in accuracy on most seeds only (outside the margin on 2 of 20)`."""
+    """`as good in accuracy on most seeds, but not for certain on average; 2 of 20 seeds fall outside the margin`."""
     if word == "too few seeds":
         return f"open in {listed(titles)} (too few seeds)"
     if is_plain(word) or word in UNANSWERED:
         return f"{shown(word)} in {listed(titles)}"
     found = [pair.failures[q.key] for q in QUALITIES if q.title in titles and q.key in pair.failures]
     most = max(found, key=lambda each: each.count, default=None)
-    outside = f" (outside the margin on {most.count} of {most.n})" if most and most.count else ""
-    return f"{plain_part(word)} in {listed(titles)} on most seeds only{outside}"
+    outside = f"; {most.count} of {most.n} seeds fall outside the margin" if most and most.count else ""
+    return f"{plain_part(word)} in {listed(titles)} on most seeds, but not for certain on average{outside}"
 
 
 def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
@@ -273,7 +273,7 @@ def _said(title: str, margin: str, verdict: Verdict, difference: Interval) -> st
         case "slightly worse":
             return f"its {title} is slightly worse, by {by}, which is within the margin of {margin}"
         case "worse":
-            return f"its {title} is worse, by {by}; whether by more than the margin of {margin} is open"
+            return f"its {title} is worse, by {by}; it is open whether by more than the margin of {margin}"
         case "worse beyond the margin":
             return f"its {title} is worse by more than the margin of {margin}: by {by}"
         case "undecided":
@@ -282,16 +282,16 @@ def _said(title: str, margin: str, verdict: Verdict, difference: Interval) -> st
             return f"its {title} differs by {signed(difference)}, on too few seeds for a verdict"
         case _:
             return (
-                f"its {title} is {plain_part(verdict.outcome)} on most seeds, but a few decide the mean "
+                f"its {title} is {plain_part(verdict.outcome)} on most seeds, but a few sway the mean "
                 f"({signed(difference)}, margin {margin})"
             )
 
 
 def failures_phrase(failed: Failures) -> str:
-    """`outside the margin on 2 of 20 seeds (at most 28 % of all seeds), worst on seed 7`."""
+    """`outside the margin on 2 of 20 seeds (95 % upper bound: 28 %), worst on seed 7`."""
     return (
-        f"outside the margin on {failed.count} of {counted(failed.n, 'seed')} (at most {100 * failed.at_most:.0f} % of "
-        f"all seeds), worst on seed {failed.worst_seed}"
+        f"outside the margin on {failed.count} of {counted(failed.n, 'seed')} (95 % upper bound: "
+        f"{100 * failed.at_most:.0f} %), worst on seed {failed.worst_seed}"
     )
 
 

@@ -54,7 +54,7 @@ def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
     return TableView(
         title=f"Cost, {stage.name}",
         caption="Mean over seeds ± half of the 95 % t interval. All methods share the workers, so starting them is not "
-        "part of any search's cost; “with start” adds it to whichever search came first."
+        "part of any search's cost; “with start” charges it to the first search."
         + (f" ÷ {exhaustive}: mean device-seconds divided by {exhaustive}'s." if whole else ""),
         columns=("method", "n", *(measure.title for measure in costs), *((f"÷ {exhaustive}",) if whole else ())),
         rows=tuple(
@@ -107,19 +107,19 @@ def family(stage: Stage) -> str:
     if all(verdict.outcome == "too few seeds" for verdict in verdicts):
         return f"No verdicts: {too_few(stage)}."
     several = len(verdicts) > 1
-    whose = f"The {len(verdicts)} verdicts hold together" if several else "The verdict holds"
+    whose = f"any of the {len(verdicts)} verdicts (cost included)" if several else "the verdict"
     return (
-        f"{whose} for the typical seed (median): the chance that {'any' if several else 'it'} is wrong is at most 5 %, "
-        "whatever the distribution (sign test, Holm); the mean agrees, unless they say “on most seeds”."
+        f"For the typical seed (the median), the chance that {whose} is wrong is at most 5 %, whatever the distribution "
+        "(sign test, Holm); the mean agrees unless a verdict says “on most seeds”."
     )
 
 
 def how_verdicts_follow(stage: Stage) -> str:
     """From the intervals that are printed, to the words."""
     return (
-        f"A verdict says where two intervals lie, that of the mean ({confidence(stage)}) and that of the median "
-        f"({_percent(stage.median_confidence)}): above 0, below 0, above −margin or below it; “on most seeds” where "
-        "only the median's does."
+        f"How verdicts follow from the intervals of the mean ({confidence(stage)}) and of the median "
+        f"({_percent(stage.median_confidence)}): better, both lie above 0; worse, below 0; as good, above −margin; worse "
+        "beyond the margin, below it; “on most seeds”, only the median's does."
     )
 
 
@@ -198,7 +198,7 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
         columns=(
             *("method", "measure", "mean difference"),
             *(("± test rows", "± both") if rows_known else ()),
-            *("median", "margin", "failures", "verdict"),
+            *("median", "margin", "outside", "verdict"),
         ),
         rows=tuple(rows),
     )
@@ -232,10 +232,10 @@ def _failed(pair: Pair, measure: Measure) -> str:
 def equal_quality_table(comparison: Comparison) -> TableView:
     reference = comparison.reference
     return TableView(
-        title="Cost at equal quality (a lower bound: an oracle stops the search at the right moment)",
-        caption="Device-seconds until the best validation log-likelihood came within "
-        f"{comparison.margins.log_likelihood:g} nats of the other's final value: seeds that got there, and the median."
-        + over_orders(comparison.unordered),
+        title="Cost at equal quality (the best case: an oracle stops each search at the right moment)",
+        caption="Seeds whose best validation log-likelihood came within "
+        f"{comparison.margins.log_likelihood:g} nats of the other's final value, and the median device-seconds until it "
+        "did; never: on most seeds it did not." + over_orders(comparison.unordered),
         columns=(
             "baseline",
             f"it reaches {reference}",

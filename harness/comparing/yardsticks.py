@@ -197,11 +197,11 @@ def resolution_of(
     differ = found > limit and float(between) > ROUNDING
     enough = differ and found >= 1
     said = (
-        f"depths differ by {plain(float(between), 2)} nats, single networks scatter by {plain(float(scatter), 2)} "
-        f"(resolution {ratio(found) if math.isfinite(found) else 'beyond measure'}; chance alone gives up to "
-        f"{ratio(limit) if math.isfinite(limit) else 'any'}), {_agreement(best)}"
+        f"the standard deviation between depths is {plain(float(between), 2)} nats, that of single networks "
+        f"{plain(float(scatter), 2)} (resolution {ratio(found) if math.isfinite(found) else 'beyond measure'}; chance "
+        f"alone gives up to {ratio(limit) if math.isfinite(limit) else 'any'}), {_agreement(best)}"
     )
-    verdict = "this space can tell depths apart"
+    verdict = "good and bad depths can be told apart"
     if not enough:
         how = "can hardly tell depths apart, since single networks scatter more" if differ else _CANNOT
         verdict = f"this space {how}; what helps: {_remedies(space)}"
@@ -234,11 +234,11 @@ def _ratio(between: Array, scatter: Array) -> Array:
 
 
 def _agreement(best: Sequence[int]) -> str:
-    """`7 of 10 seeds agree on depth 4`; `seeds do not agree on a best depth (0 to 12)`."""
+    """`7 of 10 seeds agree on depth 4`; `the best depth varies by seed (0 to 12)`."""
     common, count = Counter(best).most_common(1)[0]
     if 2 * count > len(best):
         return f"{count} of {counted(len(best), 'seed')} agree on depth {common}"
-    return f"seeds do not agree on a best depth ({min(best)} to {max(best)})"
+    return f"the best depth varies by seed ({min(best)} to {max(best)})"
 
 
 def _remedies(space: SearchSpace) -> str:

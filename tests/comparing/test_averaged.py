@@ -73,7 +73,7 @@ def test_a_stopped_choice_that_nobody_evaluated_leaves_the_one_search_that_ran()
     units = [with_choices(u, [search(u, 6, stopped=True)]) if u.plan.method == "asha" else u for u in units]
     comparison = compare(units)
     found = {(row.method, place): row.per_seed[ACCURACY.key] for place, row in enumerate(comparison.search.rows)}
-    assert found == bare and any("asha: one search per seed." in note for note in comparison.notes)
+    assert found == bare and any("asha: one search per training seed." in note for note in comparison.notes)
 
 
 def of_one_trial(unit: Unit) -> Unit:
@@ -105,4 +105,4 @@ def test_without_all_depths_one_draw_is_one_draw_and_that_is_said_once() -> None
     [row] = [row for row in comparison.search.rows if row.method == "random_depth"]
     drawn = of(units, "random_depth", 0).result
     assert drawn and row.per_seed[ACCURACY.key][0] == drawn.final.chosen.accuracy
-    assert sum("random_depth: one search per seed." in note for note in comparison.notes) == 1
+    assert sum("random_depth: one search per training seed." in note for note in comparison.notes) == 1

@@ -97,7 +97,7 @@ def test_a_test_set_of_each_seeds_own_needs_no_second_error(tmp_path: Path) -> N
 
 def test_old_results_compare_and_say_once_what_cannot_be_shown() -> None:
     comparison = compare(make_units(("ldn", "grid", "asha"), range(4)))
-    assert sum("did not keep values per test row" in note for note in comparison.notes) == 1
+    assert sum("kept no values per test row" in note for note in comparison.notes) == 1
     assert "± test rows" not in difference_table(comparison.search, comparison).columns
 
 

@@ -62,8 +62,8 @@ def test_the_resolution_by_hand() -> None:
     assert found.ratio == pytest.approx(found.between_depths / found.scatter)
     assert found.by_chance and found.ratio and found.ratio > found.by_chance
     assert found.sentence == (
-        "depths differ by 0.40 nats, single networks scatter by 0.082 (resolution 4.9; chance alone gives up to "
-        f"{ratio(found.by_chance)}), seeds do not agree on a best depth (1 to 2): this space can tell depths apart."
+        "the standard deviation between depths is 0.40 nats, that of single networks 0.082 (resolution 4.9; chance "
+        f"alone gives up to {ratio(found.by_chance)}), the best depth varies by seed (1 to 2): good and bad depths can be told apart."
     )
 
 
@@ -136,7 +136,7 @@ def test_the_floor_stands_in_every_view(above: Comparison) -> None:
         _printed(above),
         _page(make_units(("ldn", "grid"), range(3), linear_accuracy=0.8)),
     ):
-        assert "linear model" in text and "class frequencies" in text and "can tell depths apart" in text
+        assert "linear model" in text and "class frequencies" in text and "told apart" in text
         assert "below a linear model" not in text
     values = json.loads(as_json(above))
     assert values["floor"]["linear"]["values"]["test_accuracy"]["mean"] == pytest.approx(0.8)
