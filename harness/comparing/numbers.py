@@ -43,8 +43,8 @@ def inverse(interval: Interval) -> Interval:
 
 
 def signed(interval: Interval) -> str:
-    """`+0.0031 (−0.0008 to +0.0070)`, of a difference."""
-    if interval.low is None or interval.high is None:
+    """`+0.0031 (−0.0008 to +0.0070)`, of a difference; without an interval where that is a point, as of a median."""
+    if interval.low is None or interval.high is None or interval.high - interval.low < ROUNDING:
         return _signed(interval.mean, 4)
     decimals = _decimals((interval.high - interval.low) / 2, two_digits=True)
     ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"

@@ -36,7 +36,7 @@ _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red
 
 def verdict(comparison: Comparison) -> RenderableType:
     """The answer on one screen: the headline, and a word and a number for every question that was asked."""
-    stage = comparison.search
+    stage, needed = comparison.search, comparison.headroom
     ours = [pair for pair in stage.pairs if stage.name_of(pair) in comparison.one_shots]
     groups = {"one-shot": ours, "search": [pair for pair in stage.pairs if pair not in ours]}
     tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
@@ -44,7 +44,12 @@ def verdict(comparison: Comparison) -> RenderableType:
     who = f" · {_who(comparison)}" if stage.pairs else ""
     title = f"Verdict · {comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
-        Group(Text(comparison.headline, style="bold"), *tables, footer),
+        Group(
+            *([Text(needed.sentence, style="bold")] if needed else []),
+            Text(comparison.headline, style="bold"),
+            *tables,
+            footer,
+        ),
         title=Text(title),
         title_align="left",
         box=box.ROUNDED,
@@ -187,7 +192,7 @@ def _missing(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     lines = [f"# {markdown_text(comparison.space)}: {markdown_text(_who(comparison))}", ""]
-    lines += [f"**{markdown_text(comparison.headline)}**", ""]
+    lines += [f"**{markdown_text(comparison.lead)}**", ""]
     if said := names_phrase(comparison.full_names):
         lines += [markdown_text(said), ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
