@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Literal
 
 from harness.comparing.finished import Finished
-from harness.comparing.sentences import headroom_phrase, matches
+from harness.comparing.sentences import WITHIN_THE_MARGIN, headroom_phrase, matches
 from harness.comparing.stages import columns, intervals, on_seeds, row_of, with_verdicts
-from harness.comparing.values import Headroom, MethodRow, Pair, Stage
+from harness.comparing.values import Headroom, Pair, Stage
 from harness.judging.two_keys import Looks, fewest_seeds, seeds_needed
 from harness.judging.words import UNANSWERED
 from harness.measures import (
@@ -63,6 +63,11 @@ class AllDepths:
     at: Mapping[int, OneDepth]
     chosen: int
 
+    @classmethod
+    def of(cls, seed: int, at: Mapping[int, OneDepth]) -> "AllDepths":
+        """Chosen by validation, as a search that trains every depth does."""
+        return cls(seed, at, _smallest_of_the_best({depth: each.validation for depth, each in at.items()}))
+
     def values(self, depth: int) -> Values:
         return self.at[depth].values(depth)
 
@@ -102,9 +107,13 @@ def best_constant_depths(seeds: Sequence[AllDepths]) -> list[int]:
 
 
 def _best_depth(seeds: Sequence[AllDepths]) -> int:
-    means = {depth: fmean(seed.at[depth].validation for seed in seeds) for depth in sorted(seeds[0].at)}
-    best = max(means.values())
-    return next(depth for depth, mean in means.items() if mean >= best - TIE_NATS)
+    means = {depth: fmean(seed.at[depth].validation for seed in seeds) for depth in seeds[0].at}
+    return _smallest_of_the_best(means)
+
+
+def _smallest_of_the_best(validation: Mapping[int, float]) -> int:
+    best = max(validation.values())
+    return min(depth for depth, value in validation.items() if value >= best - TIE_NATS)
 
 
 def headroom(
@@ -191,27 +200,39 @@ def _seen_from_the_search(difference: Interval) -> Interval:
 
 
 def _seeds_needed(stage: Stage, pairs: Sequence[Pair], margins: Margins, looks: Looks) -> int | None:
-    """Until one of these rules is known to be on one side of the margin in every quality; None: hopelessly many."""
-    found = [_of_rule(stage, pair, margins, looks) for pair in pairs]
-    return min((needed for needed in found if needed is not None), default=None)
+    """Until these rules, if they are what they look like, are known to be enough or to lose; None: hopelessly many."""
+    enough: list[int | None] = []
+    lost: list[int | None] = []
+    for pair in pairs:
+        loses, needed = _of_rule(stage, pair, margins)
+        (lost if loses else enough).append(needed)
+    known = [needed for needed in enough if needed is not None]
+    if enough:
+        found = min(known, default=None)
+    else:
+        found = None if None in lost else max(needed for needed in lost if needed is not None)
+    fewest = fewest_seeds(sum(len(pair.verdicts) for pair in stage.pairs), looks)
+    return found if found is None or not any(map(_unanswered, pairs)) else max(found, fewest)
 
 
-def _of_rule(stage: Stage, pair: Pair, margins: Margins, looks: Looks) -> int | None:
-    if len(pair.seeds) < 2:
-        return None
-    rows: dict[str, MethodRow] = {row.method: row for row in stage.rows}
+def _of_rule(stage: Stage, pair: Pair, margins: Margins) -> tuple[bool, int | None]:
+    """Whether it looks as if the rule loses, for which one quality is enough, and how many seeds would tell."""
+    rows = {row.method: row for row in stage.rows}
     ours, theirs = (on_seeds(rows[name], pair.seeds) for name in (pair.method, pair.baseline))
     at_mean, at_sign = 1 - pair.confidence, 1 - stage.median_confidence
-    most = fewest_seeds(len(stage.pairs) * len(pair.verdicts), looks) if _unanswered(pair) else 0
+    beyond: list[int | None] = []
+    within: list[int | None] = []
     for measure, margin in judged(margins, pair.verdicts).items():
-        if pair.verdicts[measure.key].outcome in ("better", "as good", "slightly worse"):
+        verdict = pair.verdicts[measure.key]
+        if verdict.outcome in WITHIN_THE_MARGIN:
             continue
         both = zip(ours[measure.key], theirs[measure.key], strict=True)
-        needed = seeds_needed([measure.sign * (a - b) for a, b in both], (-margin,), at_mean, at_sign)
-        if needed is None:
-            return None
-        most = max(most, needed)
-    return most
+        gains = [measure.sign * (a - b) for a, b in both]
+        needed = seeds_needed(gains, (-margin,), at_mean, at_sign) if len(gains) > 1 else None
+        (beyond if verdict.advantage.mean < -margin else within).append(needed)
+    if beyond:
+        return True, min((needed for needed in beyond if needed is not None), default=None)
+    return False, None if None in within else max((needed for needed in within if needed is not None), default=None)
 
 
 def _unanswered(pair: Pair) -> bool:

@@ -71,7 +71,7 @@ def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
 
 _WITHIN = "slightly worse"  # what the margin allows
 _LOST = ("worse beyond the margin", "worse", _WITHIN)
-_MATCHES = ("better", "as good", _WITHIN)
+WITHIN_THE_MARGIN = ("better", "as good", _WITHIN)
 _ON_MOST_SEEDS = tuple(word + ON_MOST_SEEDS for word in (*_LOST, "as good", "better"))
 
 
@@ -139,7 +139,7 @@ def _titles(pair: Pair, word: str) -> list[str]:
 def matches(pair: Pair) -> bool:
     """Whether no quality is lost but what the margin allows, of the typical seed and of the mean."""
     words = [_word(pair, quality.key) for quality in QUALITIES if quality.key in pair.verdicts]
-    return bool(words) and all(word in _MATCHES for word in words)
+    return bool(words) and all(word in WITHIN_THE_MARGIN for word in words)
 
 
 def _ratio(pair: Pair, cost: Measure) -> float:
@@ -317,7 +317,7 @@ def headroom_phrase(found: Headroom) -> str:
                 f"{rule} is worse by {_losses(pair, lost)}."
             )
         case _:
-            open_ = [quality for quality in asked if _word(pair, quality.key) not in _MATCHES]
+            open_ = [quality for quality in asked if _word(pair, quality.key) not in WITHIN_THE_MARGIN]
             needed = f"{in_all(found.seeds_needed)} would decide" if len(pair.seeds) > 1 else "one seed cannot tell"
             return (
                 f"Whether a search is needed is not decided: {rule} differs from {found.search}'s choice by "
