@@ -56,7 +56,7 @@ def _flat_over_tensors(folder: Path) -> str:
 def _one_by_one(trial: _Trial) -> list[list[Tensor]]:
     """Copies, as they were before there was a buffer for all of them: views of one would all save the whole of it."""
     network, best = ([tensor.clone() for tensor in trial.network.state_dict().values()] for _ in range(2))
-    momenta = [tensor.clone() for tensor in views(trial.optimiser.momenta, list(trial.network.parameters()))]
+    momenta = [tensor.clone() for tensor in views(trial.optimiser.state, list(trial.network.parameters()))]
     return [network, momenta, best]
 
 

@@ -15,8 +15,9 @@ from harness.methods import known_methods, load_method
 from harness.methods.autogrow import GrownSoFar
 from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
+from harness.schema.networks import network_settings
 from harness.schema.records import Progress, TrialConfig
-from harness.schema.settings import Convolutional, SearchSpace
+from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
 from harness.training.networks import build_network
 from harness.training.train import run_trial
@@ -178,7 +179,7 @@ def pruned_over_full(space: SearchSpace, x: torch.Tensor, depth: int) -> str:
 
 
 def conv_space() -> SearchSpace:
-    return load_space("spirals").model_copy(update={"network": Convolutional(kind="conv")})
+    return load_space("spirals").model_copy(update={"network": network_settings("conv")})
 
 
 def main() -> list[str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from harness.methods import first_sentence, known_methods, load_method
 from harness.options import KEYWORDS, RunOptions
 from harness.schema import settings
+from harness.schema.networks import SHIPPED
 from harness.terminal.settings import explained, first_paragraph
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -37,7 +38,7 @@ GROUPS: dict[str, Sequence[type[BaseModel]]] = {
         settings.DigitsData,
         settings.SpiralsData,
     ),
-    "network": (settings.FullyConnected, settings.Convolutional),
+    "network": tuple(SHIPPED.values()),
     "depth": (settings.DepthRange,),
     "posterior": (settings.PosteriorSettings,),
     "posterior.prior": (settings.ExponentialPrior, settings.UniformPrior, settings.ExplicitPrior),

@@ -26,6 +26,7 @@ from harness.cluster.doctor import doctor as examine
 from harness.cluster.this_machine import check_launch
 from harness.errors import MachineError, UserError
 from harness.methods import is_method, load_method, one_shot_method
+from harness.networks import is_network
 from harness.options import KEYWORDS, LARGEST_SEED, RunOptions
 from harness.running.inputs import space_of
 from harness.running.stopping import STOPPED, ends_at_once
@@ -38,7 +39,7 @@ from harness.terminal.console import SafeConsole, safe
 from harness.terminal.epoch_bar import epoch_bar
 from harness.terminal.flags import CheckedPath, flags
 from harness.terminal.lists import known_tables
-from harness.terminal.settings import shown_method, shown_space
+from harness.terminal.settings import shown_method, shown_network, shown_space
 from harness.text.files import write_atomically
 from harness.text.shown import counted, one_line, redacted, shown_argument
 from harness.tracking.address import check_uri
@@ -441,14 +442,20 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 
 
 @commands.command()
-@click.argument("method", metavar="METHOD")
+@click.argument("name", metavar="METHOD|NETWORK")
 @click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
-def check(method: str, space_name: str) -> None:
-    """Check that a method follows the rules. Takes a built-in name or your own file; trains tiny networks at most."""
+def check(name: str, space_name: str) -> None:
+    """Check that a method or a network follows the rules. Takes a built-in name or your own file; trains tiny networks
+    at most."""
     space = load_space(space_name)
-    from harness.replaying.conformance import check_method
+    if is_network(name):
+        from harness.api.checks import check_network
 
-    checks = check_method(*load_method(method), space)
+        checks = check_network(name, space)
+    else:
+        from harness.replaying.conformance import check_method
+
+        checks = check_method(*load_method(name), space)
     table = Table("", "rule", "seen", box=None, pad_edge=False)
     marks = {True: ("ok", ""), False: ("NO", "bold red"), None: ("–", "dim")}
     for each in checks:
@@ -512,11 +519,15 @@ def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[
 
 
 @commands.command()
-@click.argument("name", metavar="SPACE|METHOD")
+@click.argument("name", metavar="SPACE|METHOD|NETWORK")
 @flags("set")
 def show(name: str, set: tuple[str, ...]) -> None:
-    """Show every setting of a space, or option of a method. With its value, its source and a sentence on each."""
-    if is_method(name):
+    """Show every setting of a space, or option of a method or network. With its value, source and a sentence."""
+    if is_network(name):
+        if set:
+            raise UserError("--set changes settings of a space; an option of a network is one, as network.width=64")
+        console.print(*shown_network(name))
+    elif is_method(name):
         if set:
             raise UserError(f"--set changes settings of a space; an option of a method is given as {name}:OPTION=VALUE")
         console.print(*shown_method(name))
@@ -526,6 +537,6 @@ def show(name: str, set: tuple[str, ...]) -> None:
 
 @commands.command(name="list")
 def list_() -> None:
-    """List the built-in search spaces, methods and studies."""
+    """List the built-in search spaces, methods, networks and studies."""
     for table in known_tables():
         console.print(table, "")

@@ -50,6 +50,21 @@ def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
 
 
 @contextlib.contextmanager
+def blaming(what: str, kind: type | None = None) -> Iterator[None]:
+    """What goes wrong in somebody's own method or network is theirs to mend: one sentence. In one of ours it is a bug
+    of ours."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        if kind is not None and kind.__module__.startswith("harness."):
+            raise
+        said = brief(" ".join(str(error).split()) or "without a word", longest=300)
+        raise UserError(f"{what}: {type(error).__name__}: {said}") from error
+
+
+@contextlib.contextmanager
 def full_disk_told(*places: Path | str) -> Iterator[None]:
     """Whatever fails in here because the disk of one of the places is full ends in one sentence."""
     try:

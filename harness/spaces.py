@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.errors import UserError, brief, brief_repr, nearest
+from harness.errors import UserError, blaming, brief, brief_repr, nearest
+from harness.networks import own_network
 from harness.schema.identity import NEW
-from harness.schema.settings import DEFAULT_EPOCHS, DepthRange, SearchSpace
+from harness.schema.settings import DEFAULT_EPOCHS, DepthRange, SearchSpace, TrainingSettings
 from harness.text.files import checked_path, read_text
 from harness.text.strict_yaml import DEEPEST, parse_yaml
 
@@ -38,35 +39,63 @@ def given_settings(name: str, overrides: Sequence[str] = ()) -> tuple[SearchSpac
             raise UserError(f"unknown search space {name!r} ({nearest(name, known)}); or give a .yaml file")
         path = known[name]
     values = read_yaml(path)
-    for override in overrides:
-        apply_override(values, override)
+    apply_overrides(values, overrides)
     return parse_space({"name": path.stem, **values}, source=str(path)), values
 
 
 def with_overrides(space: SearchSpace, overrides: Sequence[str]) -> SearchSpace:
     """The space with `key.path=value` settings replaced; all others, the budget too, stay as they are."""
     values = space.model_dump(mode="json")
-    for override in overrides:
-        apply_override(values, override)
+    apply_overrides(values, overrides)
     return parse_space(values, source=f"space {space.name}")
 
 
 def parse_space(values: Mapping[str, Any], source: str) -> SearchSpace:
     try:
+        values = {**values, "network": _network(values.get("network"))} if "network" in values else values
         # Through JSON: strict about types, yet a YAML list may become a tuple.
         space = SearchSpace.model_validate_json(json.dumps(_with_defaults(values)), context=NEW)
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, SearchSpace)}") from None
     except (TypeError, ValueError) as error:  # a key that is no word
         raise UserError(f"{source}: {error}") from None
-    drop, last = space.training.lr_drop_epoch, space.training.max_epochs
+    _check_schedule(space.training, source)
+    return space
+
+
+def _check_schedule(training: TrainingSettings, source: str) -> None:
+    drop, last = training.lr_drop_epoch, training.max_epochs
     # Not a rule of TrainingSettings: a refit ends early, and finished results keep reading.
     if drop is not None and drop >= last:
         raise UserError(
             f"{source}: training.lr_drop_epoch must come before the last epoch, training.max_epochs = {last}; got "
             f"{drop}; valid: {f'1 to {last - 1}, or ' if last > 1 else ''}null for no drop"
         )
-    return space
+    if training.warmup_epochs >= last:
+        raise UserError(
+            f"{source}: training.warmup_epochs must be fewer than all epochs, training.max_epochs = {last}; got "
+            f"{training.warmup_epochs}"
+        )
+    if training.schedule == "cosine" and training.patience < last:
+        raise UserError(
+            f"{source}: training.schedule cosine needs every trial to reach its last epoch, where the rate is 0: "
+            f"training.patience must be at least max_epochs = {last}; got {training.patience}"
+        )
+
+
+def _network(given: Any) -> Any:
+    """A user's own network by its name and hash, its options checked by its class; any other as it is."""
+    own = own_network(given) if isinstance(given, Mapping) else None
+    if own is None:
+        return given
+    network_class, kind, source = own
+    options = {name: value for name, value in given.items() if name not in {"kind", "source"}}
+    with blaming(f"network {kind} does not take its options", network_class):
+        try:
+            network = network_class.model_validate_json(json.dumps(options), context=NEW)
+        except ValidationError as error:
+            raise UserError(f"network {kind}: {explain(error, network_class)}") from None
+        return {"kind": kind, "source": source, **network.model_dump(mode="json")}
 
 
 def _with_defaults(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,7 +108,7 @@ def _whole_schedule(given: Any) -> Any:
     if given is not None and not isinstance(given, Mapping):
         return given  # the fields' own checks say what is wrong
     whole = {"max_epochs": DEFAULT_EPOCHS, "lr_drop_epoch": 2 * DEFAULT_EPOCHS // 3} | dict(given or {})
-    if given and "max_epochs" in given and "lr_drop_epoch" not in given:
+    if given and "lr_drop_epoch" not in given and ("max_epochs" in given or given.get("schedule") == "cosine"):
         del whole["lr_drop_epoch"]
     last = whole["max_epochs"]
     return {"patience": last if isinstance(last, int) else DEFAULT_EPOCHS} | whole
@@ -101,6 +130,20 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of settings; got {type(values).__name__}")
     return values
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
+    """All of them; another network comes first, since the options of the one before are none of its own."""
+    for override in sorted(overrides, key=lambda override: not override.startswith("network.kind=")):
+        kind = _kind(values)
+        apply_override(values, override)
+        if kind is not None and (now := _kind(values)) != kind and override.startswith("network.kind="):
+            values["network"] = {"kind": now}
+
+
+def _kind(values: Mapping[str, Any]) -> Any:
+    network = values.get("network")
+    return network.get("kind") if isinstance(network, Mapping) else None
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

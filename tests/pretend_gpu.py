@@ -140,6 +140,18 @@ class _Backend(backend_registration._DummyBackendModule):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        """Its random numbers are the CPU's."""
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
+
+    def manual_seed_all(self, seed: int) -> None: ...
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
     def synchronize(self, device: Any = None) -> None:
         _seen().waits["synchronize"] += 1
 

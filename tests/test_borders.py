@@ -13,25 +13,27 @@ from harness.methods import known_methods
 
 ROOT = Path(harness.__file__).parent
 VOCABULARY = ("spaces", "options", "measures", "keys", "seeds", "statistics", "errors", "scratch")
-CORE = ("schema", "models", "data", "training", *VOCABULARY, "cli")
+CORE = ("schema", "networks", "models", "data", "training", *VOCABULARY, "cli")
 # Which package may import which, beside the schema. Data flows down: no package knows one that comes later.
 MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "schema": set(),
-    "models": set(),
+    "networks": {"text"},
+    "models": {"networks"},
     "data": {"text"},
     "methods": {"models", "text"},
-    "training": {"models", "data", "methods", "text"},
+    "training": {"networks", "models", "data", "methods", "text"},
     "backends": set(),
     "cluster": {"backends", "data", "training", "text"},
-    "running": {"backends", "models", "data", "methods", "training", "cluster", "text"},
+    "running": {"backends", "networks", "models", "data", "methods", "training", "cluster", "text"},
     "judging": set(),
     "comparing": {"judging", "text"},
     "reporting": {"comparing", "judging", "text"},
-    "replaying": {"methods", "training", "running", "comparing", "text"},
-    "tracking": {"comparing", "models", "running", "training", "cluster", "text"},
+    "replaying": {"networks", "models", "data", "methods", "training", "running", "comparing", "text"},
+    "tracking": {"comparing", "networks", "data", "models", "replaying", "running", "training", "cluster", "text"},
     "studies": {
         "schema",
+        "networks",
         "models",
         "data",
         "methods",
@@ -43,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tracking",
         "text",
     },
-    "terminal": {"methods", "training", "running", "studies", "text"},
+    "terminal": {"networks", "methods", "training", "running", "studies", "text"},
 }
 PACKAGES = {*MAY_IMPORT, "api"}  # which stands on top of all of them
 
@@ -88,13 +90,16 @@ def test_a_folder_shows_a_role() -> None:
     """Every package is named here, and only the vocabulary stands beside them."""
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == PACKAGES
     assert len(list(ROOT.glob("*.py"))) <= 12
-    one_thing_each = {"methods"}  # a file per method, as many as there are
+    one_thing_each = {"methods", "networks"}  # a file per method, as many as there are
     assert all(len(list((ROOT / package).glob("*.py"))) <= 18 for package in PACKAGES - one_thing_each)
 
 
 def test_what_goes_into_a_model_of_mlflows_imports_nothing_of_this_package() -> None:
-    for path in (ROOT / "models" / "resnet.py", ROOT / "tracking" / "depth_search_classifier.py"):
+    for path in (ROOT / "schema" / "identity.py", ROOT / "tracking" / "depth_search_classifier.py"):
         assert "harness" not in _packages(path)
+    for path in (ROOT / "networks").glob("[a-z]*.py"):
+        ours = {name for name in _imports(path) if name.startswith("harness.")}
+        assert all(name.startswith(("harness.schema.identity", "harness.networks.base")) for name in ours), path
 
 
 def test_tests_mirror_the_packages() -> None:

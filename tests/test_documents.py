@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.judging import words
+from harness.judging import words as verdict_words
 from harness.replaying.tables import read_table, shipped_tables
 from harness.spaces import SHIPPED
 
@@ -137,4 +137,4 @@ def test_every_shipped_space_says_whether_a_search_is_needed(monkeypatch: pytest
 
 def test_the_page_on_verdicts_has_the_one_table_of_words() -> None:
     page = " ".join((ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8").split())
-    assert all(" ".join(line.split()) in page for line in (*words.table(), *words.terms()))
+    assert all(" ".join(line.split()) in page for line in (*verdict_words.table(), *verdict_words.terms()))

@@ -1,9 +1,10 @@
 import pytest
 
+from harness.networks import network_of
 from harness.spaces import load_space
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "svhn", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "svhn"])
 def test_the_papers_settings(name: str) -> None:
     space = load_space(name)
     assert space.data.kind == name
@@ -15,6 +16,15 @@ def test_the_papers_settings(name: str) -> None:
     assert (training.max_epochs, training.patience, training.monitor) == (500, 30, "val_objective")
     assert (training.min_delta, training.eval_every) == (1e-4, 1)
     assert space.data.model_dump()["val_fraction"] == 0.1
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10_small"])
+def test_cifar_is_trained_as_residual_networks_are(name: str) -> None:
+    space, network = load_space(name), network_of(load_space(name).network)
+    assert space.network.kind == "resnet" and space.depth.min == network.least_depth()
+    training = space.training
+    assert (training.crop, training.flip, training.weight_decay, training.nesterov) == (4, True, 5e-4, True)
+    assert (training.schedule, training.patience) == ("cosine", training.max_epochs)
 
 
 def test_the_small_space_is_small() -> None:

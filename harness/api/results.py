@@ -86,7 +86,7 @@ class Results:
 
         return verdict_frame(self.comparison)
 
-    def model(self, method: str, seed: int = 0) -> "Predictor":
+    def model(self, method: str, seed: int = 0, *, trust_code: bool = False) -> "Predictor":
         """The network that a method chose on a seed; it predicts from rows as they are in the data set.
 
         A one-shot method of your own is given as its file ("mine.py"), in a session that has not run it.
@@ -100,7 +100,7 @@ class Results:
         if not path.exists():
             have = [f"{unit.plan.method} seed {unit.plan.seed}" for unit in self.finished]
             raise UserError(f"{method} seed {seed} has no model in {self.out}; valid: {', '.join(have) or 'none yet'}")
-        return Predictor.load(path)
+        return Predictor.load(path, trust_code=trust_code)
 
     def winner(self) -> "Predictor":
         """The network to take home; `comparison.winner` says whose it is, and why."""

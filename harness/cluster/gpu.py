@@ -22,23 +22,21 @@ from harness.cluster.checks import Check, verdict
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.errors import UserError
 from harness.schema.identity import Frozen
+from harness.schema.networks import NetworkSettings, network_settings
 from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig
 from harness.schema.settings import (
-    Convolutional,
     DigitsData,
-    FullyConnected,
-    NetworkSettings,
     PosteriorSettings,
     TrainingSettings,
 )
 from harness.text.shown import one_line, redacted
 from harness.training.checkpoints import CheckpointStore
-from harness.training.devices import LOGICAL_GPUS, check_usable, driver_version
+from harness.training.devices import LOGICAL_GPUS, check_usable, driver_version, threads
 from harness.training.environment import environment
 from harness.training.train import run_trial
 
 Kind = Literal["fc", "conv"]
-NETWORKS: dict[Kind, NetworkSettings] = {"fc": FullyConnected(kind="fc"), "conv": Convolutional(kind="conv")}
+NETWORKS: dict[Kind, NetworkSettings] = {"fc": network_settings("fc"), "conv": network_settings("conv")}
 DEPTHS: dict[Kind, tuple[int, ...]] = {"fc": (1, 10, 50), "conv": (1, 10, 30)}
 BATCH = 128
 TIMED_EPOCHS = 5  # after a first one, which warms up; an epoch is one step
@@ -90,7 +88,7 @@ class DeviceReport(Frozen):
 def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> DeviceReport:
     """Measures a device; takes about a minute, most of it on the processor it is compared with."""
     about = _about_cuda(device)
-    with _one_thread(), _failure_told(about):
+    with threads(1), _failure_told(about):
         trials = {kind: _small_trial(kind) for kind in NETWORKS}
         places = (device, device, CPU)
         once, again, on_cpu = ([_outcome(*trial, place) for trial in trials.values()] for place in places)
@@ -174,17 +172,6 @@ def _about_storage(storage: str | None) -> dict[str, Any]:
         "write_seconds": written - began,
         "read_seconds": read - written,
     }
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """What a CPU worker has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _trial(kind: Kind, depth: int, epochs: int) -> TrialConfig:

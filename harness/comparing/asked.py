@@ -129,7 +129,7 @@ def what_is_asked(units: Sequence[Unit], named: str | None, looks: Looks) -> Ask
 def _pairs(by_method: ByMethod, reference: str | None, exhaustive: str | None) -> list[tuple[str, str]]:
     """Who is compared with whom, as (method, baseline); one-shots come first.
 
-    Every method with the one that trains every depth: whether it does that one's job, and at what share of the cost, is
+    Every method with the one that trains every depth: whether it matches that one, and at what share of the cost, is
     what searches and one-shots alike are asked. Where a reference is named, or no method trains every depth, the
     reference with every other method.
     """

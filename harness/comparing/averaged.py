@@ -65,8 +65,8 @@ def averages_said(by_method: ByMethod, searches: Searches) -> list[str]:
     single = [m for m in single if not by_method[m][0].facts.learns_depth]
     if single:
         said.append(
-            f"{', '.join(single)}: one search per seed. Another search seed could have chosen another depth; with "
-            "--replay beside a method that trains every depth, verdicts are about the mean over search seeds."
+            f"{', '.join(single)}: one search per seed. Another search seed could have chosen another depth; a run "
+            "with --replay beside a method that trains every depth judges the mean over search seeds."
         )
     return said
 

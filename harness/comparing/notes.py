@@ -163,6 +163,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         of_q = any(unit.result.final.posterior_gap_nats is not None for unit in units)
         what = f"q not converged on {_seeds(late)}: the depth" if of_q else f"on {_seeds(late)} its choice of depth"
         yield f"{method}: {what} changed in the last quarter of training."
+    yield from _on_posterior(method, units)
     if any(unit.result.order_dependent for unit in units):
         yield (
             f"{method}: it decided while several of its trials ran, so its choices depend on timing; run it one trial "
@@ -199,6 +200,19 @@ def _on_lost_time(method: str, trials: Sequence[TrialRecord]) -> Iterator[str]:
         yield f"{method}: {lost - told_to_stop:.3g} device-seconds were lost to workers that died; they are counted."
     if any(attempt.tail_unknown for trial in trials for attempt in trial.attempts):
         yield f"{method}: a driver was killed, so the end of an attempt is unknown and its cost is a lower bound."
+
+
+def _on_posterior(method: str, units: Sequence[Finished]) -> Iterator[str]:
+    """Where the depth was chosen from a q that is not the posterior of its own weights."""
+    finals = {unit.seed: (unit.result.d_opt, unit.result.final.d_opt_by_exact) for unit in units}
+    other = {seed: (chosen, exact) for seed, (chosen, exact) in finals.items() if exact is not None and exact != chosen}
+    if other:
+        pairs = ", ".join(f"{chosen} / {exact}" for chosen, exact in other.values())
+        yield (
+            f"{method}: on {_seeds(list(other))} the learnt q is not the exact posterior of the same weights, and the "
+            f"rule would choose another depth from that (d_opt / exact: {pairs}). Longer training or a larger "
+            "posterior.lr brings q closer."
+        )
 
 
 def _on_all_failed(units: Sequence[Unit]) -> Iterator[str]:

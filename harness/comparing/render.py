@@ -81,7 +81,7 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
     )
     if needed:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
-        yield f"What is undecided takes about {span} seeds in all (4 in 5)."
+        yield f"Undecided verdicts take about {span} seeds in all (each with a chance of 4 in 5)."
     yield comparison.margins_said
     if said := names_phrase(comparison.full_names):
         yield said

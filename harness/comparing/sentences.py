@@ -95,6 +95,8 @@ def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
 
 def _in_measures(pair: Pair, word: str, titles: Sequence[str]) -> str:
     """`as good in accuracy on most seeds only (outside the margin on 2 of 20)`."""
+    if word == "too few seeds":
+        return f"open in {listed(titles)} (too few seeds)"
     if is_plain(word) or word in UNANSWERED:
         return f"{shown(word)} in {listed(titles)}"
     found = [pair.failures[q.key] for q in QUALITIES if q.title in titles and q.key in pair.failures]
@@ -189,6 +191,7 @@ def sentence(pair: Pair, contaminated: bool) -> str:
             pair.verdicts[measure.key],
             pair.differences[measure.key],
             pair.failures.get(measure.key),
+            pair.row_half_width(measure.key) if pair.rows_rule(measure.key) else None,
         )
         for measure in QUALITIES
         if measure.key in pair.verdicts
@@ -240,14 +243,23 @@ def straddles_one(found: Interval) -> bool:
 
 
 def quality_phrase(
-    title: str, unit: str, verdict: Verdict, difference: Interval, failed: Failures | None = None
+    title: str,
+    unit: str,
+    verdict: Verdict,
+    difference: Interval,
+    failed: Failures | None = None,
+    over_rows: float | None = None,
 ) -> str:
     """`its accuracy is slightly worse, by 0.004 (0.001 to 0.007), which is within the margin of 0.01`.
 
-    `difference` has the measure's own direction, as the tables show it.
+    `difference` has the measure's own direction, as the tables show it. `over_rows` is the error over test rows where
+    that is larger than the one over seeds.
     """
     margin = f"{verdict.margin:g} {unit}".strip()
     said = _said(title, margin, verdict, difference)
+    if over_rows is not None:
+        more = ", so more seeds would not help" if verdict.outcome == "undecided" else ""
+        said = f"{said.partition(': about')[0]}; other test rows could move it by ±{plain(over_rows, 2)}{more}"
     return f"{said}; {failures_phrase(failed)}" if failed and failed.count else said
 
 

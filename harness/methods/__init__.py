@@ -1,7 +1,6 @@
 """Search methods, found by file name: `harness/methods/<name>.py`, or a path to your own file."""
 
 import ast
-import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -10,7 +9,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from harness.errors import UserError, brief, nearest
+from harness.errors import UserError, blaming, brief, nearest
 from harness.schema.upgrade import let_old_imports_work
 from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
@@ -129,20 +128,6 @@ def _validated(text: str, method_class: type["SearchMethod"], values: Mapping[st
         return method_class.model_validate(values)
     except ValidationError as error:
         raise UserError(f"method {text!r}: {explain(error, method_class)}") from None
-
-
-@contextlib.contextmanager
-def blaming(what: str, method_class: type["SearchMethod"] | None = None) -> Iterator[None]:
-    """What goes wrong in somebody's own method is theirs to mend: one sentence. In one of ours it is a bug of ours."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:
-        if method_class is not None and method_class.__module__.startswith(f"{__name__}."):
-            raise
-        said = brief(" ".join(str(error).split()) or "without a word", longest=300)
-        raise UserError(f"{what}: {type(error).__name__}: {said}") from error
 
 
 def one_shot_method(name: str, options: Mapping[str, Any]) -> "OneShotMethod":

@@ -91,10 +91,7 @@ class AutoGrow(OneShotMethod):
             self._add_block(net, grown, depth)
 
     def _add_block(self, net: OneShotNet, grown: GrownSoFar, depth: int) -> None:
-        block = net.backbone.blocks[depth]
-        assert isinstance(block, torch.nn.Sequential)
-        for parameter in block[-1].parameters():
-            parameter.mul_(self.scale)
+        net.network.shrink(net.backbone.blocks[depth], self.scale)
         grown.depth.add_(1)
 
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from harness.models.one_shot import log_probs_of
 from harness.models.passes import Passes, count
-from harness.models.resnet import Backbone
+from harness.networks.base import Backbone
 
 
 class FixedDepthNet(nn.Module):
@@ -22,6 +22,6 @@ class FixedDepthNet(nn.Module):
         return log_probs_of(self._log_probs(x), y).mean()
 
     def _log_probs(self, x: Tensor) -> Tensor:
-        count(self, len(x), len(self.backbone.blocks), self.backbone.n_heads)
+        count(self, len(x), (len(self.backbone.blocks),))
         log_probs: Tensor = self.backbone(x)
         return log_probs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from harness.errors import UserError
 from harness.models.depth_posterior import DepthWeights
 from harness.models.passes import Passes, count
-from harness.models.resnet import Backbone
+from harness.networks.base import Backbone, Network
 from harness.schema.records import Validation
 from harness.schema.settings import Rule
 
@@ -77,12 +77,20 @@ class DepthMixture(nn.Module):
 class OneShotNet(DepthMixture):
     """The mixture while a one-shot method trains it.
 
-    `random` is the method's own source of random numbers, on the CPU; checkpoints hold its state. `trained` and
-    `looked` count the passes with and without a gradient: the cost.
+    `network` made the backbone. `random` is the method's own source of random numbers, on the CPU; checkpoints hold its
+    state. `trained` and `looked` count the passes with and without a gradient: the cost.
     """
 
-    def __init__(self, backbone: Backbone, posterior: DepthWeights, method: Trainer, random: torch.Generator) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        posterior: DepthWeights,
+        network: Network,
+        method: Trainer,
+        random: torch.Generator,
+    ) -> None:
         super().__init__(backbone, posterior)
+        self.network = network
         self.method = method
         self.random = random
         self.trained, self.looked = Passes(), Passes()
@@ -101,7 +109,7 @@ class OneShotNet(DepthMixture):
         )
 
     def log_probs_per_depth(self, x: Tensor) -> Tensor:
-        count(self, len(x), self.max_depth, self.backbone.n_heads)
+        count(self, len(x), range(self.max_depth + 1))
         return super().log_probs_per_depth(x)
 
     def log_likelihood_per_depth(self, x: Tensor, y: Tensor) -> Tensor:
@@ -110,7 +118,7 @@ class OneShotNet(DepthMixture):
 
     def log_likelihood_at(self, x: Tensor, y: Tensor, depths: Sequence[int]) -> Tensor:
         """ℓ_i for these depths only, ascending; blocks after the last of them are not run: (len(depths),)."""
-        count(self, len(x), depths[-1], len(depths))
+        count(self, len(x), depths)
         return log_probs_of(self.backbone(x, depths), y).mean(dim=1)
 
     def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:

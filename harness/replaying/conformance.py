@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from harness.errors import UserError
 from harness.methods import known_methods
 from harness.methods.base import OneShotMethod, SearchMethod
 from harness.options import RunOptions
+from harness.replaying.method_rules import MethodRule, NotKept, method_rules
+from harness.replaying.method_rules import require as _require
 from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
 from harness.running.result import proposals
@@ -27,8 +29,6 @@ from harness.running.unit import RunningUnit
 from harness.schema.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.schema.settings import SearchSpace
 from harness.text.shown import counted
-from harness.training.network_rules import MethodRule, NotKept, network_rules
-from harness.training.network_rules import require as _require
 
 SEED = 3
 SEEDS = (3, 4, 5)  # of a search that is said not to depend on it
@@ -72,14 +72,18 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
     if not method.seeded:
         rules.append(rule("any seed, same configurations", _any_seed, same))
     if isinstance(method, OneShotMethod):
-        rules += network_rules(name, method, space)
+        rules += method_rules(name, method, space)
         if name not in known_methods():
             rules.append(rule("its code reaches a worker", _reaches_a_worker))
+    return tried(rules)
+
+
+def tried(rules: Sequence[MethodRule]) -> list[RuleCheck]:
+    """Every rule in turn; those that build on a broken one are not tried."""
     checks: dict[str, RuleCheck] = {}
     for each in rules:
         below = checks.get(each.builds_on)
-        tried = below is None or below.ok
-        checks[each.name] = _try(each) if tried else RuleCheck(each.name, None, "not tried")
+        checks[each.name] = _try(each) if below is None or below.ok else RuleCheck(each.name, None, "not tried")
     return list(checks.values())
 
 
@@ -89,7 +93,7 @@ def _try(rule: MethodRule) -> RuleCheck:
     except (NotKept, UserError) as error:
         return RuleCheck(rule.name, False, str(error))
     except (Exception, SystemExit) as error:
-        return RuleCheck(rule.name, False, f"the method raised {type(error).__name__}: {error}")
+        return RuleCheck(rule.name, False, f"it raised {type(error).__name__}: {error}")
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,10 @@ from harness.measures import COMPARED, DETAILS, HEADLINE, QUALITIES, Measure, Ou
 from harness.schema.records import Measures, SearchResult, TrialRecord, Unit
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (*COMPARED, *HEADLINE, *DETAILS)}
-VERDICT_COLUMNS = ("method", "baseline", "measure", "outcome", "difference", "low", "high", "margin")
+VERDICT_COLUMNS = (
+    *("method", "baseline", "measure", "outcome", "difference", "low", "high", "margin"),
+    *("median", "median_low", "median_high", "failed_seeds", "failed_at_most", "seeds_needed"),
+)
 
 
 def unit_frame(units: Sequence[Unit]) -> pd.DataFrame:
@@ -65,12 +68,18 @@ def _trial_row(unit: Unit, trial: TrialRecord) -> dict[str, object]:
 
 
 def verdict_frame(comparison: Comparison) -> pd.DataFrame:
-    """A row for every pair × measure that has a margin; `difference` is method − baseline, with its interval."""
+    """A row for every pair × measure that has a margin; `difference` is the mean of method − baseline.
+
+    `failed_seeds` is on how many seeds the method was worse by the margin or more, `failed_at_most` bounds their share.
+    """
     rows = [row for pair in comparison.search.pairs for row in _verdict_rows(comparison, pair)]
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
 
 def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]:
+    def of(found: object, name: str) -> object:
+        return getattr(found, name, None)  # None where the verdict is withheld
+
     return [
         {
             "method": pair.method,
@@ -81,6 +90,12 @@ def _verdict_rows(comparison: Comparison, pair: Pair) -> list[dict[str, object]]
             "low": pair.differences[quality.key].low,
             "high": pair.differences[quality.key].high,
             "margin": margin,
+            "median": of(pair.medians.get(quality.key), "median"),
+            "median_low": of(pair.medians.get(quality.key), "low"),
+            "median_high": of(pair.medians.get(quality.key), "high"),
+            "failed_seeds": of(pair.failures.get(quality.key), "count"),
+            "failed_at_most": of(pair.failures.get(quality.key), "at_most"),
+            "seeds_needed": of(pair.verdicts.get(quality.key), "seeds_needed"),
         }
         for quality, margin in comparison.judged.items()
     ]

@@ -8,8 +8,7 @@ import itertools
 import os
 import socket
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +20,9 @@ from harness.cluster.slots import ClusterSlots
 from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.data.on_device import EVAL_BATCH, mini_batches
 from harness.errors import UserError
-from harness.methods import register
-from harness.running.messages import unpacked_method
+from harness.running.messages import OwnCode
 from harness.running.ray_session import ray_session
-from harness.running.runner import own_one_shots
+from harness.running.runner import own_code
 from harness.running.unit import RunningUnit
 from harness.schema.records import Progress, TrialConfig, UnitPlan
 from harness.seeds import torch_generator
@@ -154,7 +152,7 @@ def _timed(
         with ray_session(address):
             # A machine that would have to be started costs money, which a forecast must not.
             if ClusterSlots(gpus, cpus, may_grow=False).is_up:
-                timing = _timed_on_a_node(configs, pools, own_one_shots(units), gpus, cpus)
+                timing = _timed_on_a_node(configs, pools, own_code(units), gpus, cpus)
                 if timing:
                     return timing
                 caveat = f"no machine of the cluster was free for it in {FREE_SECONDS:.0f} s"
@@ -169,13 +167,13 @@ def _timed(
 def _timed_on_a_node(
     configs: Sequence[TrialConfig],
     pools: Mapping[str, Pool | None],
-    own_methods: Mapping[str, bytes],
+    own_code: OwnCode,
     gpus: float,
     cpus: float,
 ) -> _Timing | None:
     """By a task that gets what a trial would get; None where nothing was free for it."""
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_time_as_a_trial)
-    answer = task.remote(list(configs), ray.put(dict(pools)), dict(own_methods), gpus, cpus)
+    answer = task.remote(list(configs), ray.put(dict(pools)), own_code, gpus, cpus)
     done, _ = ray.wait([answer], timeout=FREE_SECONDS)
     if not done:
         ray.cancel(answer, force=True)
@@ -192,13 +190,12 @@ def _timed_on_a_node(
 def _time_as_a_trial(
     configs: Sequence[TrialConfig],
     pools: Mapping[str, Pool | None],
-    own_methods: Mapping[str, bytes],
+    own_code: OwnCode,
     gpus: float,
     cpus: float,
 ) -> _Timing:
     """On a machine of the cluster."""
-    for name, packed in own_methods.items():
-        register(name, unpacked_method(name, packed))
+    own_code.make_known()
     device = devices.device_of_trial(gpus)
     devices.start(device, gpus)
     timing = _time(configs, pools, device, cpus)
@@ -210,7 +207,7 @@ def _time(
 ) -> _Timing:
     rows: dict[str, TrainingData] = {}
     memory = 0
-    with _threads(max(1, min(int(cpus), os.cpu_count() or 1))):
+    with devices.threads(max(1, min(int(cpus), os.cpu_count() or 1))):
         seconds = []
         for config in configs:
             key = config.data.model_dump_json()
@@ -233,7 +230,7 @@ def _cheaper_on_the_cpu(networks: Sequence[tuple[TrialConfig, TrainingData]], gp
     """
     said = ""
     for config, data in sorted(networks, key=lambda network: (network[0].depth, network[0].learns_depth)):
-        with _threads(1):
+        with devices.threads(1):
             on_gpu, on_cpu = step_seconds(config, data, gpu), step_seconds(_for_cpu(config), data, torch.device("cpu"))
         if on_cpu > on_gpu:
             return ""
@@ -308,14 +305,3 @@ def _medians(after_steps: Sequence[Mapping[str, float]]) -> tuple[float, float]:
         for phase in ("train", "validate")
     )
     return train, validate
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Trains with so many threads inside the block, as a trial would."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -18,16 +18,22 @@ if TYPE_CHECKING:  # importing it imports Ray
 def space_of(
     given: SearchSpace | str | Path, settings: Settings = (), trials: int | None = None, epochs: int | None = None
 ) -> SearchSpace:
-    """A space, a name or a .yaml file, with settings replaced; `trials` is the budget and `epochs` the cap."""
+    """A space, a name or a .yaml file, with settings replaced; `trials` is the budget, `epochs` the cap."""
     RunOptions.of(trials=trials, epochs=epochs)
     overrides = _overrides(settings)
     if trials is not None:
         overrides += [f"budget.trials={trials}", f"budget.early_stopping_trials={trials}"]
-    if epochs is not None:
-        overrides.append(f"training.max_epochs={epochs}")
-    if isinstance(given, SearchSpace):
-        return with_overrides(given, overrides)
-    return load_space(str(given), overrides)
+    space = _space_with(given, overrides)
+    if epochs is None:
+        return space
+    by_hand = {override.partition("=")[0] for override in overrides}  # what was set just now stays as it was set
+    changes = {f"training.{name}": value for name, value in space.training.lasting(epochs).items()}
+    scaled = [f"{name}={value}" for name, value in changes.items() if name not in by_hand]
+    return _space_with(given, [*overrides, *scaled])
+
+
+def _space_with(given: SearchSpace | str | Path, overrides: list[str]) -> SearchSpace:
+    return with_overrides(given, overrides) if isinstance(given, SearchSpace) else load_space(str(given), overrides)
 
 
 def _overrides(settings: Settings) -> list[str]:

@@ -5,15 +5,17 @@ Tune hands dictionaries around. This is the only place that knows their keys.
 
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 from ray import cloudpickle
 
-from harness.errors import UserError
-from harness.methods import blaming
+from harness.errors import UserError, blaming
+from harness.methods import register
 from harness.methods.base import FINISHED, METRIC, TIME, SearchMethod
+from harness.networks import register as register_network
 from harness.schema.identity import Frozen
 from harness.schema.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
 
@@ -143,6 +145,27 @@ def unpacked_method(name: str, packed: bytes) -> type[SearchMethod]:
             "its file may import only what is installed on every node"
         ) from error
     return method_class
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """Users' own one-shot methods and networks: their files are where the driver is, and not on the workers."""
+
+    methods: Mapping[str, bytes]  # name → class, packed
+    networks: Sequence[tuple[str, str]]  # name and source
+
+    def make_known(self) -> None:
+        """In this process."""
+        for name, packed in self.methods.items():
+            register(name, unpacked_method(name, packed))
+        for kind, text in self.networks:
+            try:
+                register_network(kind, text)
+            except UserError as error:
+                raise UserError(
+                    f"{error} (on the worker {socket.gethostname()}; the file may import only what is installed on "
+                    "every node)"
+                ) from error
 
 
 def checkpoint_key(unit: str, trial: str) -> str:

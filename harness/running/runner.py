@@ -17,14 +17,15 @@ from harness.data import Pool, TrainingData, load_pool, load_training_data
 from harness.errors import full_disk_told
 from harness.methods import RECORDER, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.networks import own_sources
 from harness.options import RunOptions
-from harness.running.messages import model_key, packed_method, rows_key
+from harness.running.messages import OwnCode, model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.stopping import ends_in_order
-from harness.running.store import UnitFolder, declare_looks, only_writer
+from harness.running.store import UnitFolder, check_same_network, declare_looks, only_writer
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
 from harness.schema.identity import hashed
@@ -34,8 +35,7 @@ from harness.text.files import check_writable, write_atomically
 from harness.training.checkpoints import CheckpointStore
 from harness.training.compiling import check_compiler
 from harness.training.devices import device_of_trial, memory_for
-from harness.training.network_rules import check_a_step
-from harness.training.networks import build_network, check_trial_fits
+from harness.training.networks import check_a_step, check_network, check_network_fits, check_trial_fits
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,7 @@ def run_units(
     if not options.fresh:
         for unit in units:
             unit.folder.check(unit.plan)
+            check_same_network(options.out, unit.plan)
     spaces = sorted({unit.plan.space.name for unit in units})
     for space in spaces:
         declare_looks(options.out, space, options.looks, options.fresh, write=False)
@@ -145,7 +146,7 @@ def run_units(
     interrupted = 0
     if waiting:
         pools = _load_pools(waiting, options.data_dir, _memory_of_a_trial(options))
-        own_methods = own_one_shots(waiting)
+        code = own_code(waiting)
         storage = checkpoint_root(options)
 
         def finish(unit: RunningUnit) -> None:
@@ -176,7 +177,7 @@ def run_units(
                 together = SideBySide(waiting, *limits, finish, cost_before, stop)
                 shown = show or show_nothing
                 if not stop.by:  # while Ray started
-                    _fit(together, cluster, references, own_methods, storage, options, shown, folder)
+                    _fit(together, cluster, references, code, storage, options, shown, folder)
         interrupted = stop.by
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
@@ -205,7 +206,7 @@ def _fit(
     together: SideBySide,
     cluster: ClusterSlots,
     pools: Mapping[str, Any],
-    own_methods: Mapping[str, bytes],
+    code: OwnCode,
     storage: str,
     options: RunOptions,
     show: Show,
@@ -219,7 +220,7 @@ def _fit(
         pools=pools,
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
         working_dir=str(Path.cwd()),
-        own_methods=own_methods,
+        own_code=code,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once():
@@ -252,10 +253,11 @@ def _fit(
         refresh()  # the last unit's end came after the last step
 
 
-def own_one_shots(units: Sequence[RunningUnit]) -> dict[str, bytes]:
-    """One-shot methods of users' own, packed for the workers."""
+def own_code(units: Sequence[RunningUnit]) -> OwnCode:
+    """Users' own one-shot methods and networks, for the workers."""
     classes = {unit.plan.method_file: type(unit.method) for unit in units if unit.plan.facts.learns_depth}
-    return {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
+    methods = {name: packed_method(name, each) for name, each in classes.items() if name not in known_methods()}
+    return OwnCode(methods, own_sources(unit.plan.space.network for unit in units))
 
 
 def _memory_of_a_trial(options: RunOptions) -> float | None:
@@ -283,8 +285,9 @@ def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: flo
             pools[key] = load_pool(space.data, data_dir)
             checked[key] = load_training_data(space.data, seed, pools[key])
         data = checked[key]
-        build_network(TrialConfig.of(space, FIXED_DEPTH, 0, seed), data.sample_shape, data.n_classes)
         deepest = TrialConfig.of(space, FIXED_DEPTH, space.depth.max, seed)
+        check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
+        check_network(space, data)
         check_trial_fits(deepest, data, memory)
     one_shots = {(unit.plan.space.name, unit.plan.method): unit.plan for unit in units if unit.plan.facts.learns_depth}
     for plan in one_shots.values():

@@ -27,8 +27,7 @@ from ray.tune.search.search_algorithm import SearchAlgorithm
 from ray.tune.search.search_generator import SearchGenerator
 
 from harness.backends import ray_door
-from harness.errors import UserError, brief
-from harness.methods import blaming
+from harness.errors import UserError, blaming, brief
 from harness.methods.base import METRIC, MODE, TIME, SearchMethod, SearchPlan
 from harness.schema.settings import SearchSpace
 

@@ -8,6 +8,7 @@
         result.json    the unit's result; it exists exactly when the unit is complete
         model.pt       the chosen network: weights and the settings to build it
         rows.bin       how well it predicted each test row
+        network.py     where the network is a user's own: its file, as it was when the unit began
 
 Files other than the ledger appear whole or not at all (temporary file, fsync, rename). A crash can tear the ledger's
 last line only; the reader leaves a torn line out. Every line of the ledger carries its number and a checksum of itself
@@ -31,7 +32,9 @@ from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError, brief
 from harness.methods import facts_of, full_name
+from harness.networks import SOURCE, own_sources
 from harness.running.ledger import Begun, Event, parse_event
+from harness.schema.networks import OwnNetwork
 from harness.schema.records import NOT_DETERMINING, VERSION, Looks, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.schema.upgrade import upgraded_plan
 from harness.text.files import write_atomically
@@ -123,6 +126,8 @@ class UnitFolder:
             self.path.rename(aside)
         self.check(plan)
         if self.read_plan() is None:
+            for _, source in own_sources([plan.space.network]):
+                write_atomically(self.path / SOURCE, source)
             write_atomically(self.path / "plan.json", plan.model_dump_json(indent=1))
 
     # --- ledger ----------------------------------------------------------------------------------------------------
@@ -297,6 +302,22 @@ def read_units(out: Path, space: str, known: Iterable[Unit] = ()) -> tuple[list[
         except (UserError, ValueError, OSError) as error:
             problems.append(f"left out {folder}: {str(error).splitlines()[0]}")
     return sorted(units, key=lambda unit: (unit.plan.method, unit.plan.seed)), problems
+
+
+def check_same_network(out: Path, plan: UnitPlan) -> None:
+    """Refuses a user's own network whose file was edited since other seeds or methods of the space began: they would
+    be compared as if they had trained the same network."""
+    network = plan.space.network
+    if not isinstance(network, OwnNetwork):
+        return
+    for path in sorted((out / plan.space.name).glob("*/seed-*/plan.json")):
+        other = json.loads(path.read_text(encoding="utf-8")).get("space", {}).get("network", {})
+        if ".moved-" not in path.parent.name and other.get("source", network.source) != network.source:
+            raise UserError(
+                f"{network.kind}.py was edited since {path.parent} began (its hash was {other['source']}, now it is "
+                f"{network.source}), and all seeds and methods of a space train the same network; put back the file "
+                f"({path.parent / SOURCE} is it), give another --out, or --fresh for all of them"
+            )
 
 
 def read_looks(out: Path, space: str) -> Looks:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from harness.errors import UserError
-from harness.methods import register
 from harness.running.messages import (
     Facts,
     FinalTask,
+    OwnCode,
     RefitTask,
     Report,
     RetrainTask,
@@ -29,7 +29,6 @@ from harness.running.messages import (
     model_key,
     received_task,
     rows_key,
-    unpacked_method,
 )
 from harness.schema.records import Cost, Progress, TrialConfig
 from harness.training.checkpoints import CheckpointStore
@@ -71,12 +70,9 @@ def run_task(
     pools: Mapping[str, Any],
     data_dir: str | None,
     working_dir: str,
-    own_methods: Mapping[str, bytes],
+    own_code: OwnCode,
 ) -> None:
-    """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings.
-
-    `own_methods` are one-shot methods whose files only the driver has.
-    """
+    """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings."""
     began, before = time.perf_counter(), time.process_time()
     if Path(working_dir).is_dir():
         os.chdir(working_dir)  # Tune stands in a folder of the trial's own; a relative data.path is from the user's
@@ -102,8 +98,7 @@ def run_task(
     worker_start = (before, time.perf_counter() - began) if _worker_is_fresh else (0.0, 0.0)
     _worker_is_fresh = False
     torch.set_num_threads(max(1, int(cpus)))
-    for name, packed in own_methods.items():
-        register(name, unpacked_method(name, packed))
+    own_code.make_known()
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
     worker = _Worker(task.config, CheckpointStore(storage), devices_held, device, folder, worker_start)
     worker.load_data(pools.get(task.config.data.model_dump_json()))
@@ -179,16 +174,8 @@ class _Worker:
 
         from harness.data.splits import Pool, training_data
 
-        whole = config.training
-        drop = whole.lr_drop_epoch and max(1, round(whole.lr_drop_epoch * epochs / whole.max_epochs))
-        settings = whole.model_copy(
-            update={
-                "max_epochs": epochs,
-                "lr_drop_epoch": drop,
-                "patience": epochs + 1,
-                "monitor": "none",
-                "min_delta": 0.0,
-            }
+        settings = config.training.model_copy(
+            update=config.training.lasting(epochs) | {"patience": epochs + 1, "monitor": "none", "min_delta": 0.0}
         )
         pool = Pool(self.data.x, self.data.y, self.data.n_classes)
         rows = np.sort(np.concatenate([self.data.train_rows, self.data.val_rows]))

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from harness.schema.identity import Frozen, Identified, Later, digest
+from harness.schema.networks import AnyNetwork
 from harness.schema.settings import (
     DataSettings,
-    NetworkSettings,
     PosteriorSettings,
     Rule,
     SearchSpace,
@@ -44,7 +44,7 @@ class TrialConfig(Identified):
     depth: Count  # blocks of the network; where it learns its depth, the largest depth D
     seed: Count
     data: DataSettings
-    network: NetworkSettings
+    network: AnyNetwork
     posterior: PosteriorSettings
     training: TrainingSettings
     options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
@@ -320,6 +320,7 @@ class FinalEvaluation(Frozen):
     d_opt_by_validation: Count | None = None  # learnt depth: where `per_depth_val` is best; the smallest within a tie
     posterior_gap_nats: float | None = None  # a posterior: log Σ_i β_i Π_n p(y_n|x_n,i) − ELBO on the training set
     d_opt_exact: Count | None = None  # a posterior: argmax of the exact posterior for the final weights
+    d_opt_by_exact: Count | None = None  # the same, by the space's rule; None in older records
     parameters: Count = 0  # of the chosen network
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks

@@ -6,13 +6,14 @@ from pydantic import ConfigDict, Field, model_validator
 
 from harness.errors import UserError
 from harness.schema.identity import Identified, Later
+from harness.schema.networks import AnyNetwork
 
 Rule = Literal["argmax", "threshold", "expected"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or trials than anybody will ever have
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Trials = Annotated[int, Field(gt=0, le=100_000)]
-Width = Annotated[int, Field(gt=0, le=100_000)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]  # of a folder of results too
 
@@ -134,30 +135,7 @@ DataSettings = Annotated[
 ]
 
 
-# --- network, depths, posterior -----------------------------------------------------------------------------------
-
-
-class FullyConnected(Settings):
-    """Residual blocks of a linear layer, ReLU and BatchNorm, for rows of numbers."""
-
-    kind: Literal["fc"]
-    width: Width = 20
-    """Units of every block."""
-
-
-class Convolutional(Settings):
-    """Pre-activation bottleneck blocks of convolutions, for images."""
-
-    kind: Literal["conv"]
-    channels: Width = 64
-    """Channels between the blocks."""
-    bottleneck: Width = 32
-    """Channels inside a block."""
-    head_bn: Literal["per_depth", "shared"] = "per_depth"
-    """Whether a network that learns its depth has a BatchNorm for every depth in front of its output layer, or one."""
-
-
-NetworkSettings = Annotated[FullyConnected | Convolutional, Field(discriminator="kind")]
+# --- depths, posterior --------------------------------------------------------------------------------------------
 
 
 class DepthRange(Settings):
@@ -221,6 +199,9 @@ class PosteriorSettings(Settings):
     rule: Rule = "threshold"
     """How d_opt is read off the posterior q: argmax (the most probable depth), threshold (the smallest with at least
     95 % of the largest q), expected (the mean depth, rounded)."""
+    lr: Annotated[Annotated[float, Field(gt=0)] | None, Later(before=None)] = None
+    """Learning rate of q where it is trained by gradient, always by SGD; null: training.lr, or 0.1 where the network's
+    weights are not trained by SGD. It warms up and falls as training's does."""
 
 
 # --- training, budget, margins ------------------------------------------------------------------------------------
@@ -240,10 +221,21 @@ class TrainingSettings(Settings):
     """What has to improve, and which epoch's parameters are kept; none keeps the last ones."""
     min_delta: Annotated[float, Field(ge=0)] = 1e-4
     """The least improvement that counts, in nats per sample."""
+    optimiser: Annotated[Literal["sgd", "adamw"], Later(before="sgd")] = "sgd"
+    """What trains the network's weights: stochastic gradient descent, or AdamW (Loshchilov, Hutter, 2019). Weights over
+    depths are always trained by SGD, at posterior.lr."""
     lr: Annotated[float, Field(gt=0)] = 0.1
-    """Learning rate of stochastic gradient descent."""
+    """Learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Its momentum."""
+    """Momentum of SGD; that of weights over depths in any case."""
+    nesterov: Annotated[bool, Later(before=False)] = False
+    """Whether SGD's momentum is Nesterov's."""
+    betas: Annotated[tuple[Beta, Beta], Later(before=(0.9, 0.999))] = (0.9, 0.999)
+    """AdamW's decay rates of the gradient's mean and square."""
+    weight_decay: Annotated[float, Field(ge=0, lt=1), Later(before=0.0)] = 0.0
+    """Weight decay of matrices and kernels; biases, normalisation and weights over depths have none."""
+    clip_norm: Annotated[Annotated[float, Field(gt=0)] | None, Later(before=None)] = None
+    """The largest norm of all gradients of the network's weights together; null: any."""
     batch_size: Annotated[int, Field(ge=2, le=10**9)] = 512
     """Rows of a step; where there are no more rows than that, a step takes all of them."""
     lr_drop_epoch: Positive | None = None
@@ -251,6 +243,15 @@ class TrainingSettings(Settings):
     is two thirds of it."""
     lr_drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """What the rate is multiplied by."""
+    schedule: Annotated[Literal["drop", "cosine"], Later(before="drop")] = "drop"
+    """How the rate falls: once, after lr_drop_epoch (drop; where that is null the rate is constant), or along half a
+    cosine to 0 at max_epochs, which no trial may end before (cosine)."""
+    warmup_epochs: Annotated[int, Field(ge=0, le=10**9), Later(before=0)] = 0
+    """Epochs at the start over which the rate rises linearly, step by step."""
+    crop: Annotated[int, Field(ge=0, le=1000), Later(before=0)] = 0
+    """Images are shifted at random by up to so many pixels, anew in every epoch."""
+    flip: Annotated[bool, Later(before=False)] = False
+    """Whether half of the images, drawn anew in every epoch, are mirrored."""
     eval_every: Positive = 1
     """Epochs between two validations; where only reports would show them, there are none between reports."""
     report_every: Positive = 1
@@ -272,6 +273,27 @@ class TrainingSettings(Settings):
                 f"fresh validation; got {self.report_every} and {self.eval_every}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_recipe(self) -> Self:
+        if self.nesterov and (self.optimiser != "sgd" or self.momentum == 0):
+            raise ValueError(
+                "training.nesterov is for optimiser sgd with a momentum above 0; got optimiser "
+                f"{self.optimiser} and momentum {self.momentum:g}"
+            )
+        if self.schedule == "cosine" and self.lr_drop_epoch is not None:
+            raise ValueError(
+                "training.schedule cosine has no drop of the rate, leave it out; got lr_drop_epoch "
+                f"{self.lr_drop_epoch}"
+            )
+        return self
+
+    def lasting(self, epochs: int) -> dict[str, int]:
+        """What a schedule has to change so that it lasts so many epochs; the cosine ends with max_epochs anyway."""
+        scaled = {"lr_drop_epoch": self.lr_drop_epoch, "warmup_epochs": self.warmup_epochs}
+        share = epochs / self.max_epochs
+        changes = {name: max(1, round(share * value)) for name, value in scaled.items() if value}
+        return {"max_epochs": epochs, **changes} | ({"patience": epochs} if self.schedule == "cosine" else {})
 
     def check_device(self, on_gpu: bool) -> None:
         if self.precision != "float32" and not on_gpu:
@@ -313,8 +335,8 @@ class SearchSpace(Settings):
     """A sentence for lists and reports."""
     data: DataSettings
     """The data set; `kind` says which one."""
-    network: NetworkSettings
-    """The network; `kind` says which one."""
+    network: AnyNetwork
+    """The network; `kind` says which one, or is a path to your own .py file."""
     depth: DepthRange
     """The depths that are searched."""
     posterior: PosteriorSettings = PosteriorSettings()

@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, OneShotNet
-from harness.models.resnet import Backbone
+from harness.networks.base import Backbone
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
 from harness.schema.records import Unit
@@ -29,7 +29,8 @@ class TrainedNetwork:
     def per_depth(self, x: Array) -> Array:
         """p(class 1 | x) at every depth 0…D: the output block on the activations after each block. (D+1, N)"""
         backbone = self.network.backbone
-        every_depth = Backbone(backbone.stem, list(backbone.blocks), backbone.head, n_heads=len(backbone.blocks) + 1)
+        readouts = [backbone.readouts[0]] * (len(backbone.blocks) + 1)
+        every_depth = Backbone(backbone.stem, list(backbone.blocks), readouts, backbone.head)
         with torch.inference_mode():
             return _probability(every_depth(self._inputs(x)))
 

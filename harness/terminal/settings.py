@@ -3,13 +3,16 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from rich.table import Table
 
 from harness.methods import load_method
-from harness.spaces import apply_override, given_settings
+from harness.networks import network_of, own_network
+from harness.schema.networks import SHIPPED, OwnNetwork
+from harness.spaces import apply_overrides, given_settings
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,7 @@ def shown_space(name: str, overrides: Sequence[str] = ()) -> Table:
     """A table of every setting with its value and where that comes from."""
     space, given = given_settings(name, overrides)
     changed: dict[str, Any] = {}
-    for override in overrides:
-        apply_override(changed, override)
+    apply_overrides(changed, overrides)
     table = Table("setting", "value", "from", "what it is", box=None, pad_edge=False)
     shown = list(_settings(space))
     table.columns[0].min_width = max(len(key) for key, _, _ in shown)  # a key is copied from here: never cut
@@ -82,7 +84,7 @@ def shown_space(name: str, overrides: Sequence[str] = ()) -> Table:
 
 def _settings(group: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Key, value and sentence of every setting; a group of settings has no value."""
-    for field in explained(type(group)):
+    for field in _fields(group):
         value = getattr(group, field.key)
         if isinstance(value, BaseModel):
             yield f"{prefix}{field.key}", "", field.sentence
@@ -91,12 +93,33 @@ def _settings(group: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, st
             yield f"{prefix}{field.key}", json.dumps(value, ensure_ascii=False), field.sentence
 
 
+def _fields(group: BaseModel) -> list[Explained]:
+    """Of a user's own network those of its class too."""
+    fields = explained(type(group))
+    return fields + explained(type(network_of(group))) if isinstance(group, OwnNetwork) else fields
+
+
 def _holds(values: Any, key: str) -> bool:
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False
         values = values[part]
     return True
+
+
+# --- a network ------------------------------------------------------------------------------------------------------
+
+
+def shown_network(name: str) -> Iterator[str | Table]:
+    """What the network is, and a table of its options. Of ours nothing is imported; of a user's own the file is."""
+    own = own_network({"kind": name})
+    model: type[BaseModel] = own[0] if own else SHIPPED[name]
+    yield f"{Path(name).stem}: {first_paragraph(model)}"
+    table = Table("option", "default", "valid", "what it is", box=None, pad_edge=False)
+    for field in explained(model):
+        if field.key != "kind":
+            table.add_row(field.key, field.default or "–", field.valid, field.sentence or "–")
+    yield table
 
 
 # --- a method -------------------------------------------------------------------------------------------------------

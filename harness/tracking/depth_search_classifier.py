@@ -1,13 +1,14 @@
 """The code inside a logged model: rows in, the probability of each class out.
 
-This file is copied into every model, beside `depth_search_resnet.py` (a copy of harness/models/resnet.py), so that it
-works where this package is not. It imports nothing of it.
+This file is copied into every model, beside the file of the network (`depth_search_network.py`) and copies of the two
+files of this package which that imports, so that it works where the package is not. It imports nothing of it.
 """
 
-import importlib
-import math
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -62,20 +63,45 @@ class Network(nn.Module):
         return torch.logsumexp(self.log_q[:, None, None] + log_probs, dim=0)
 
 
-def network_of(content: Mapping[str, Any], settings: Mapping[str, Any]) -> Network:
-    """From what a unit's `model.pt` holds, and the settings of its network."""
-    resnet: Any = importlib.import_module("depth_search_resnet")
-    shape, weights = content["sample_shape"], content["weights"]
+def network_of(content: Mapping[str, Any], settings: Mapping[str, Any], code: Path) -> Network:
+    """From what a unit's `model.pt` holds, the settings of its network, and the folder with that network's file."""
+    weights = content["weights"]
     logits = weights.get("posterior.logits", torch.zeros(1))
+    options = {name: value for name, value in settings.items() if name not in ("kind", "source")}
+    network = _network_class(code).model_validate_json(json.dumps(options))
     sizes = {"n_classes": content["n_classes"], "n_blocks": content["d_opt"], "n_heads": len(logits)}
-    sizes |= {name: value for name, value in settings.items() if name != "kind"}
-    if settings["kind"] == "conv":
-        backbone = resnet.convolutional(shape[0], **sizes)
-    else:
-        backbone = resnet.fully_connected(math.prod(shape), **sizes)
+    backbone = network.backbone(tuple(content["sample_shape"]), **sizes)
     own = "backbone."
     backbone.load_state_dict({name.removeprefix(own): each for name, each in weights.items() if name.startswith(own)})
     return Network(backbone, content["mean"], content["std"], torch.log_softmax(logits, dim=0)).eval()
+
+
+def _network_class(code: Path) -> Any:
+    """The class in the network's file. What that imports as `harness…` are the copies beside it, whether there is such
+    a package here or not."""
+    copies = {"harness.schema.identity": "depth_search_identity.py", "harness.networks.base": "depth_search_base.py"}
+    names = ["harness", "harness.schema", "harness.networks", *copies]
+    before = {name: sys.modules.pop(name, None) for name in names}
+    try:
+        for name in names:
+            sys.modules[name] = ModuleType(name)
+        for name, file in copies.items():
+            _run(code / file, sys.modules[name])
+        own = sys.modules["depth_search_network"] = ModuleType("depth_search_network")
+        _run(code / "depth_search_network.py", own)
+        base: Any = sys.modules["harness.networks.base"]
+        classes = [each for each in vars(own).values() if isinstance(each, type) and each.__module__ == own.__name__]
+        return next(each for each in classes if issubclass(each, base.Network))
+    finally:
+        for name, module in before.items():
+            del sys.modules[name]
+            if module is not None:
+                sys.modules[name] = module
+
+
+def _run(path: Path, module: ModuleType) -> None:
+    module.__file__ = str(path)
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), vars(module))
 
 
 def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> Any:
@@ -111,7 +137,8 @@ def features_of(frame: pd.DataFrame, columns: Sequence[Mapping[str, Any]]) -> An
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> ClassProbabilities:
     """Called by `mlflow.pyfunc.load_model` with the file of the network, in a folder of the model's."""
-    about = Model.load(str(Path(path).parent.parent)).metadata or {}
+    root = Path(path).parent.parent
+    about = Model.load(str(root)).metadata or {}
     content = torch.load(path, map_location="cpu", weights_only=True)
-    network = network_of(content, about["network"])
+    network = network_of(content, about["network"], root / "code")
     return ClassProbabilities(network, about["classes"], about["row_shape"], about["columns"])

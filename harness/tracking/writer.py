@@ -251,7 +251,7 @@ class Tracker:
         key = f"{space.name}/{winner.method}/seed-{winner.seed}"
         run = self._runs_of(experiment_id, key).get(key)
         if run and keys.TAG_MODEL in run.data.tags:
-            self._register(space.name, run, f"{winner.method} seed {winner.seed}: {winner.why}.")
+            self._register(space.name, run, f"A seed of {winner.method} (seed {winner.seed}), {winner.why}.")
 
     def _register(self, name: str, run: Run, why: str) -> None:
         with contextlib.suppress(MlflowException):  # it is there already

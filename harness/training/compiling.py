@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from harness.errors import UserError
-from harness.models.resnet import Backbone
+from harness.networks.base import Backbone
 from harness.text.shown import one_line
 from harness.training.cost import PhaseTimer
 

@@ -5,10 +5,11 @@ import functools
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -16,9 +17,10 @@ from harness.data.on_device import EVAL_BATCH
 from harness.data.splits import TrainingData
 from harness.models.build import build_backbone, parameter_count
 from harness.models.passes import Passes
+from harness.networks import network_of
+from harness.schema.networks import NetworkSettings
 from harness.schema.records import PHASES, Cost, TrialConfig
-from harness.schema.settings import NetworkSettings
-from harness.training.devices import wait_for
+from harness.training.devices import threads, wait_for
 
 
 class PhaseTimer:
@@ -76,50 +78,65 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 
 def flop(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, passes: Passes, train: bool) -> int:
-    """Floating point operations of these passes: with the backward pass, or forward alone.
+    """Floating point operations of these passes: with the backward pass, or forward alone."""
+    parts = _counted_flop(settings, sample_shape, n_classes, max(passes.through, default=0), train)
+    through = sum(samples * (parts.stem + sum(parts.blocks[:depth])) for depth, samples in passes.through.items())
+    return through + sum(samples * parts.read[depth] for depth, samples in passes.read.items())
 
-    Every block is like every other, and so is every application of the output block: three shallow networks give the
-    count of a sample, a block and an output block exactly.
-    """
-    shapes = (settings, sample_shape, n_classes)
-    base = _counted_flop(*shapes, 1, 1, train)
-    block, head = _counted_flop(*shapes, 2, 1, train) - base, _counted_flop(*shapes, 1, 2, train) - base
-    return passes.samples * (base - block - head) + passes.blocks * block + passes.heads * head
+
+@dataclass(frozen=True)
+class _Parts:
+    """Operations of one sample in the parts of a network."""
+
+    stem: int
+    blocks: tuple[int, ...]
+    read: tuple[int, ...]  # at each depth: readout and output block
 
 
 @functools.lru_cache(maxsize=256)
 def _counted_flop(
-    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, n_heads: int, train: bool
-) -> int:
-    """Of one sample, on a network of its own: no trial's state is touched."""
+    settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, n_blocks: int, train: bool
+) -> _Parts:
+    """Each part by itself, on a network of its own: no trial's state is touched."""
     n = 2  # the least that batch normalisation takes
-    with torch.random.fork_rng(devices=[]):
-        backbone = build_backbone(settings, sample_shape, n_classes, n_blocks, n_heads).train(train)
-    x = torch.zeros(n, *sample_shape)
-    with _FlopCounter() as counter, torch.set_grad_enabled(train):  # type: ignore[no-untyped-call]
-        log_probs = backbone(x)
-        if train:
-            log_probs.sum().backward()
-    return int(counter.flop) // n
+
+    def counted(part: nn.Module, given: Tensor) -> tuple[int, Tensor]:
+        with _FlopCounter() as counter, torch.set_grad_enabled(train):  # type: ignore[no-untyped-call]
+            out: Tensor = part(given)
+            if out.requires_grad:
+                out.sum().backward()
+        return int(counter.flop) // n, out.detach().requires_grad_(out.requires_grad)
+
+    with threads(1), torch.random.fork_rng(devices=[]):
+        backbone = build_backbone(settings, sample_shape, n_classes, n_blocks, n_blocks + 1).train(train)
+        head = network_of(settings).head(n_classes, 1).train(train)
+        stem, activation = counted(backbone.stem, torch.zeros(n, *sample_shape))
+        blocks, read = [], []
+        for depth, block in enumerate([None, *backbone.blocks]):
+            if block is not None:
+                through, activation = counted(block, activation)
+                blocks.append(through)
+            pooled, features = counted(backbone.readouts[backbone.readout_of[depth]], activation)
+            read.append(pooled + counted(head, features[None])[0])
+    return _Parts(stem, tuple(blocks), tuple(read))
 
 
 def trial_bytes(config: TrialConfig, data: TrainingData) -> int:
     """Memory that a trial takes on its device, rows apart: the largest of a training step and an evaluation.
 
     parameters · 16 + max(batch · (kept + passing), evaluated at once · 3 · largest). Every parameter has a gradient, a
-    momentum and a best value beside it, of 4 bytes each. A step keeps activations for its backward pass, beside which
-    stand the gradient of a layer and what it is made of, or that of all depths' output blocks; an evaluation has a
-    layer's input, output and their sum.
+    momentum (AdamW: two, so 20) and a best value beside it, of 4 bytes each. A step keeps activations for its backward
+    pass, beside which stand the gradient of a layer and what it is made of, or that of all depths' output blocks; an
+    evaluation has a layer's input, output and their sum.
     """
-    settings, depth = config.network, config.depth
-    heads = depth + 1 if config.learns_depth else 1
-    shapes = (settings, data.sample_shape, data.n_classes)
-    (base, largest), (two_blocks, _), (two_heads, _) = (_kept(*shapes, *each) for each in ((1, 1), (2, 1), (1, 2)))
-    block, head = two_blocks - base, two_heads - base
-    kept = base + (depth - 1) * block + (heads - 1) * head
-    step = min(config.training.batch_size, data.n_train) * (kept + max(2 * largest, heads * head))
+    heads = config.depth + 1 if config.learns_depth else 1
+    shapes = (config.network, data.sample_shape, data.n_classes)
+    kept, largest = _kept(*shapes, config.depth, heads)
+    of_heads = (kept - _kept(*shapes, config.depth, 1)[0]) * heads // max(1, heads - 1)
+    step = min(config.training.batch_size, data.n_train) * (kept + max(2 * largest, of_heads))
     evaluated = min(EVAL_BATCH, max(data.n_train, len(data.val_rows)))
-    return 16 * parameter_count(*shapes, depth) + max(step, 3 * evaluated * largest)
+    numbers = 5 if config.training.optimiser == "adamw" else 4
+    return 4 * numbers * parameter_count(*shapes, config.depth) + max(step, 3 * evaluated * largest)
 
 
 @functools.lru_cache(maxsize=64)
@@ -128,9 +145,9 @@ def _kept(
 ) -> tuple[int, int]:
     """Bytes for each sample that a backward pass needs, and of the largest activation among them."""
     (few, largest_of_few), (more, largest_of_more) = (
-        _kept_of_batch(settings, sample_shape, n_classes, n_blocks, n_heads, n) for n in (8, 16)
+        _kept_of_batch(settings, sample_shape, n_classes, n_blocks, n_heads, n) for n in (2, 4)
     )  # the difference: what is kept once, whatever the batch, is no sample's
-    return (more - few) // 8, (largest_of_more - largest_of_few) // 8
+    return (more - few) // 2, (largest_of_more - largest_of_few) // 2
 
 
 def _kept_of_batch(
@@ -147,7 +164,7 @@ def _kept_of_batch(
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with threads(1), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         log_probs = backbone(torch.zeros(n, *sample_shape))  # while it lives, so does all that it needs
     del log_probs
     return sum(kept.values()), max(kept.values())

@@ -1,9 +1,11 @@
 """On which device a trial trains."""
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 
 import torch
 
@@ -93,6 +95,17 @@ def start(device: torch.device, share: float) -> None:
     ones = torch.ones(1, 1, 8, 8, device=device)
     torch.nn.functional.conv2d(ones, ones) @ ones.flatten(2)  # loads cuDNN and cuBLAS
     wait_for(device)
+
+
+@contextlib.contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Computes with so many threads inside the block. Small networks on more only wait for each other's."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def memory_for(device: torch.device, share: float) -> int | None:

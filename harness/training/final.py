@@ -22,6 +22,7 @@ from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.schema.records import DepthMeasures, FinalEvaluation, StoppedMeasures, TrialConfig
 from harness.schema.rows import hash_of
+from harness.schema.settings import Rule
 from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability, row_values
 from harness.training.floor import floor_of
@@ -69,7 +70,7 @@ def evaluate_on_test(
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
     }
     if isinstance(network, OneShotNet):
-        result |= _one_shot_analysis(network, rows, everything, data)
+        result |= _one_shot_analysis(network, rows, everything, data, config.posterior.rule)
         forward, full_forward = _forward_seconds([chosen, network], rows, everything)
         result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
     else:
@@ -99,7 +100,9 @@ def _rows_of_classes(data: TrainingData, y_test: Array) -> list[int]:
     return counts
 
 
-def _one_shot_analysis(network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData) -> dict[str, Any]:
+def _one_shot_analysis(
+    network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData, rule: Rule
+) -> dict[str, Any]:
     """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
     rows, train_rows, val_rows = on_device(data, test.device)
     full = predict(network, test, everything)
@@ -118,12 +121,14 @@ def _one_shot_analysis(network: OneShotNet, test: DeviceRows, everything: Tensor
         "per_depth_val": per_depth_val,
     }
     if network.method.is_posterior:
-        result["posterior_gap_nats"], result["d_opt_exact"] = posterior_gap(network, rows, train_rows)
+        gap, exact = posterior_gap(network, rows, train_rows)
+        by_exact = choose_depth(exact, rule)
+        result |= {"posterior_gap_nats": gap, "d_opt_exact": int(exact.argmax()), "d_opt_by_exact": by_exact}
     return result
 
 
-def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, int]:
-    """log Σ_i β_i Π_n p(y_n | x_n, i) − ELBO, and the exact posterior's argmax: one pass over the training set."""
+def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> tuple[float, Tensor]:
+    """log Σ_i β_i Π_n p(y_n | x_n, i) − ELBO, and the exact posterior: one pass over the training set."""
     network.eval()
     with torch.inference_mode():
         per_depth = sum(
@@ -134,7 +139,7 @@ def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> 
         # Normalised in float64: an error of 1e-7 in Σ q times a log-likelihood of -1e5 would show in the gap.
         log_q = torch.log_softmax(network.posterior.log_weights().double(), dim=0)
         elbo = float((log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)).sum())
-    return log_evidence - elbo, int(log_exact.argmax())
+    return log_evidence - elbo, log_exact.exp()
 
 
 def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:

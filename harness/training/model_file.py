@@ -1,6 +1,7 @@
 """`model.pt`: the network a unit hands over, with what is needed to build and feed it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,10 @@ from harness.data.splits import TrainingData
 from harness.models import ChosenNet, DepthMixture, FixedDepthNet
 from harness.models.build import build_backbone
 from harness.models.depth_posterior import DepthPosterior
+from harness.networks import make_known
+from harness.networks.base import Network
+from harness.schema.networks import NetworkSettings, OwnNetwork
 from harness.schema.records import TrialConfig
-from harness.schema.settings import NetworkSettings
 from harness.schema.upgrade import upgraded_model
 
 
@@ -63,10 +66,18 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
     torch.save(content, path)
 
 
-def load_model(path: Path) -> HandedOver:
+def read_model(path: Path) -> tuple[TrialConfig, dict[str, Any]]:
+    """What a model.pt holds; no code is run."""
     content = torch.load(path, map_location="cpu", weights_only=True)
     config = TrialConfig.model_validate_json(content["config"])
-    content = upgraded_model(content, config)
+    return config, upgraded_model(content, config)
+
+
+def load_model(path: Path, trust_code: bool = False, network_class: type[Network] | None = None) -> HandedOver:
+    """`trust_code` runs the network.py beside it, where the network is a user's own; or that is its class."""
+    config, content = read_model(path)
+    if isinstance(config.network, OwnNetwork):
+        make_known(config.network, path, trust_code, network_class)
     d_opt, averages = content["d_opt"], content["averages_depths"]
     shapes = tuple(content["sample_shape"]), content["n_classes"]
     backbone = build_backbone(config.network, *shapes, n_blocks=d_opt, n_heads=d_opt + 1 if averages else 1)

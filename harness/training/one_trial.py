@@ -90,7 +90,8 @@ def run_one(
         pruned = chosen_network(trained.network, d_opt)
         more["val_pruned"] = measure(predict(pruned, rows, val_rows), rows.labels(val_rows))
         if trained.network.method.is_posterior:
-            more["posterior_gap_nats"], more["d_opt_exact"] = posterior_gap(trained.network, rows, train_rows)
+            more["posterior_gap_nats"], exact = posterior_gap(trained.network, rows, train_rows)
+            more["d_opt_exact"] = int(exact.argmax())
     if test:
         more["test"] = evaluate_on_test(trained.network, d_opt, config, data, data_dir=data_dir)
     return TrialReport(record=record, d_opt=d_opt, **more)

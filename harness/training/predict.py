@@ -11,6 +11,7 @@ from harness.data.columns import features_of
 from harness.data.on_device import EVAL_BATCH
 from harness.data.splits import Array
 from harness.errors import UserError
+from harness.networks.base import Network
 from harness.text.shown import counted
 from harness.training.model_file import HandedOver, load_model
 
@@ -25,9 +26,10 @@ class Predictor:
         self.network = network  # a torch module that gives class log-probabilities
 
     @classmethod
-    def load(cls, path: Path) -> "Predictor":
-        """From a unit's `model.pt`."""
-        return cls(load_model(path))
+    def load(cls, path: Path | str, *, trust_code: bool = False, network: type[Network] | None = None) -> "Predictor":
+        """From a unit's `model.pt`. Where the network is a user's own, its code is run only if `trust_code` says so
+        (the network.py beside it), or its class is given as `network`."""
+        return cls(load_model(Path(path), trust_code, network))
 
     def predict(self, x: Any) -> Array:
         """The most probable class of every row, as its index in `class_names`."""

@@ -22,15 +22,16 @@ from harness.models.depth_posterior import RULES, DepthWeights, best_depth, choo
 from harness.models.one_shot import Batch, Epoch, log_probs_of
 from harness.models.passes import Passes
 from harness.schema.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
-from harness.seeds import torch_generator
+from harness.seeds import OwnRandomness, stream, torch_generator
 from harness.training import cost as cost_of
 from harness.training import flat
 from harness.training.compiling import compiled
 from harness.training.cost import PhaseTimer
 from harness.training.devices import AUTOCAST, memory_for, prepare
 from harness.training.evaluate import measure
-from harness.training.networks import build_network, check_trial_fits
-from harness.training.sgd import SGD
+from harness.training.networks import build_network, check_trial_fits, set_memory_format
+from harness.training.optimiser import Optimiser, clip, optimiser_of
+from harness.training.recipe import augmented, check_augmentation, rate_factor
 
 OnReport = Callable[[Progress, Callable[[Path], None]], None]
 """Called with what was reached and a function that writes a checkpoint to a path, to be called or not."""
@@ -65,6 +66,7 @@ def run_trial(
     """
     settings = config.training
     device = device or torch.device("cpu")
+    check_augmentation(settings, data.sample_shape)
     prepare(device, settings)
     checkpoint = _load_checkpoint(resume_from, config, device) if resume_from else None
     if timer is None:
@@ -134,10 +136,11 @@ class _Trial:
     n_train: int
     network: DepthNet
     state: list[Tensor]  # all of the network's tensors, which are views of these few
-    optimiser: SGD
+    optimiser: Optimiser
     scaler: torch.amp.GradScaler  # of the loss in float16, whose small gradients would be zero; else it does nothing
     best_weights: DepthWeights | None  # over depths: the best ones, views of `best.state`
     order: torch.Generator
+    noise: OwnRandomness  # of the network's own layers, such as dropout
     best: _Best
     epoch: int = 0
     train_objective: float = math.nan
@@ -148,19 +151,19 @@ class _Trial:
     @classmethod
     def start(cls, config: TrialConfig, data: TrainingData, device: torch.device) -> "_Trial":
         network = build_network(config, data.sample_shape, data.n_classes).to(device)
-        if config.network.kind == "conv":
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        set_memory_format(network, torch.channels_last)
         network.backbone.autocast = AUTOCAST[config.training.precision]
         state = flat.flatten(network)
         settings = config.training
-        optimiser = SGD(network.parameters(), settings.lr, settings.momentum)
+        optimiser = optimiser_of(network, settings, config.posterior)
         scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         order = torch_generator(config.seed, "order")  # the same for every network of a seed
+        noise = OwnRandomness(stream(config.seed, "noise", config.kind, config.depth), device)
         best = _Best([buffer.clone() for buffer in state])
         best_weights = copy.deepcopy(network.posterior) if isinstance(network, OneShotNet) else None
         if best_weights:
             flat.look_into(best.state, network, best_weights, "posterior.")
-        return cls(config, data.n_train, network, state, optimiser, scaler, best_weights, order, best)
+        return cls(config, data.n_train, network, state, optimiser, scaler, best_weights, order, noise, best)
 
     def train_to_validation(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> StopReason | None:
         """Epochs up to the next validation, or to the end, whose reason it returns: a validation may still avert it."""
@@ -174,23 +177,21 @@ class _Trial:
     def train_epoch(self, rows: DeviceRows, train_rows: Tensor, val_rows: Tensor) -> None:
         """One pass over the training rows; `train_objective` becomes the sample-weighted mean of the batches'."""
         settings, n_train = self.config.training, self.n_train
-        dropped = settings.lr_drop_epoch is not None and self.epoch > settings.lr_drop_epoch
-        self.optimiser.lr = settings.lr * (settings.lr_drop_factor if dropped else 1.0)
         if not self.network.training:  # visiting every module costs another tenth of a step
             self.network.train()
         one_shot = self.network if isinstance(self.network, OneShotNet) else None
         validation = _ValidationBatches(self, rows, val_rows)
         total = torch.zeros((), device=rows.device)
-        for batch in mini_batches(train_rows, settings.batch_size, self.order):
-            x, y = rows.take(batch)
-            self.optimiser.zero_grad()
-            objective = self.network.objective(x, y, n_train)
-            self.scaler.scale(-objective).backward()
-            self.scaler.step(self.optimiser)  # type: ignore[arg-type] # it asks for no more than ours has
-            self.scaler.update()
-            if one_shot:
-                one_shot.method.after_step(one_shot, validation)
-            total += objective.detach() * len(batch)
+        batches = mini_batches(train_rows, settings.batch_size, self.order)
+        with self.noise.drawn():
+            for step, batch in enumerate(batches):
+                x, y = rows.take(batch)
+                objective = self._step(
+                    augmented(x, settings, self.config.seed, self.epoch, step), y, step, len(batches)
+                )
+                if one_shot:
+                    one_shot.method.after_step(one_shot, validation)
+                total += objective * len(batch)
         self.train_objective = float(total) / n_train  # the epoch's only wait for the device
         if not math.isfinite(self.train_objective):
             raise TrialFailed(f"the training objective became {self.train_objective} in epoch {self.epoch}")
@@ -200,6 +201,20 @@ class _Trial:
             self._keep_if_better(self.train_objective)
         elif settings.monitor == "none":
             self._keep_if_better(self.epoch)  # the last parameters are the ones to keep
+
+    def _step(self, x: Tensor, y: Tensor, step: int, steps: int) -> Tensor:
+        """One step of the optimiser; the objective before it."""
+        settings = self.config.training
+        self.optimiser.factor = rate_factor(settings, self.epoch, step, steps)
+        self.optimiser.zero_grad()
+        objective = self.network.objective(x, y, self.n_train)
+        self.scaler.scale(-objective).backward()
+        if settings.clip_norm is not None:
+            self.scaler.unscale_(self.optimiser)  # type: ignore[arg-type] # it asks for no more than ours has
+            clip(self.network.backbone.parameters(), settings.clip_norm)
+        self.scaler.step(self.optimiser)  # type: ignore[arg-type]
+        self.scaler.update()
+        return objective.detach()
 
     def validate(self, rows: DeviceRows, val_rows: Tensor, is_read: bool) -> None:
         """Mean validation log-likelihood of the predictive distribution and its other measures, if anybody reads them.
@@ -338,7 +353,8 @@ class _Trial:
             "config_hash": self.config.hash,
             "epoch": self.epoch,
             "network": self.state,
-            "momenta": self.optimiser.momenta,
+            "momenta": self.optimiser.state,
+            "noise": self.noise.states,
             "scaler": self.scaler.state_dict(),
             "order": self.order.get_state(),
             "best_state": best.state,
@@ -361,7 +377,8 @@ class _Trial:
     def restore(self, checkpoint: dict[str, Any]) -> None:
         self.epoch = checkpoint["epoch"]
         _copy(self.state, checkpoint["network"])
-        _copy(self.optimiser.momenta, checkpoint["momenta"])
+        _copy(self.optimiser.state, checkpoint["momenta"])
+        self.noise.states = [state.cpu() for state in checkpoint["noise"]]
         self.scaler.load_state_dict(checkpoint["scaler"])
         self.order.set_state(checkpoint["order"].cpu())
         value, epoch, train_objective, val = checkpoint["best"]
@@ -430,11 +447,9 @@ def best_network(path: Path, config: TrialConfig, data: TrainingData, device: to
     """The best parameters in a checkpoint, as a network in evaluation mode."""
     checkpoint = _load_checkpoint(path, config, device)
     network = build_network(config, data.sample_shape, data.n_classes).to(device)
-    if config.network.kind == "conv":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    set_memory_format(network, torch.channels_last)
     flat.load(checkpoint["best_state"], network)
-    if config.network.kind == "conv":
-        network = network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    set_memory_format(network, torch.contiguous_format)
     return network.eval()
 
 
@@ -451,7 +466,7 @@ def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> d
             f"the checkpoint {path} was made with other settings (config {made_with}, "
             f"this trial has {config.hash}); give the settings it was made with, or start anew"
         )
-    if "scaler" not in checkpoint:
+    if "noise" not in checkpoint:
         raise UserError(f"the checkpoint {path} was written by an earlier version of the harness; start anew")
     restored: dict[str, Any] = checkpoint
     return restored

@@ -84,6 +84,7 @@ def test_where_the_error_over_rows_rules_more_seeds_are_not_advised(tmp_path: Pa
     table = difference_table(comparison.search, comparison)
     [row] = [row for row in table.rows if row[1] == LOG_LIKELIHOOD.title]
     assert {"± test rows", "± both"} <= set(table.columns) and row[-1] == "undecided, more test rows, not seeds"
+    assert ", so more seeds would not help" in comparison.sentences[0]
     [note] = [note for note in comparison.notes if "same 13 rows" in note]
     assert "more seeds do not help, more test rows do" in note
 

@@ -242,7 +242,7 @@ def outcome(unit: RunningUnit) -> dict[str, Any]:
     """Everything but seconds, and what says that it was replayed."""
     assert unit.result is not None, unit.failure
     timed = {"cost", "wall_seconds", "driver_seconds", "plan_hash", "most_coresident_trials"}
-    timed |= {"replayed_wall_seconds", "replayed_searches"}
+    timed |= {"replayed_wall_seconds", "replayed_searches", "replayed_choices"}
     by_clock = {"cost", "attempts", "started_at", "ended_at", "queue_seconds"}
     trials = [
         (record.model_dump(exclude=by_clock), record.cost.epochs, [event for event, _ in events(unit)])
@@ -357,6 +357,10 @@ def test_what_a_search_knows_by_when_is_replayed_with_other_seeds(tmp_path: Path
     own = unit.result.replayed_searches[0]
     assert own[-1] == pytest.approx((unit.result.cost.device_seconds, unit.result.val.log_likelihood))
     assert len({row[-1] for row in unit.result.replayed_searches}) > 1
+    choices = unit.result.replayed_choices
+    assert len(choices) == REPLAYED_SEARCHES and {each.depth for each in choices} <= set(unit.plan.space.depth.values)
+    for choice, row in zip(choices, unit.result.replayed_searches, strict=True):
+        assert choice.cost.device_seconds == pytest.approx(row[-1][0]), "what a search spent is told once more"
     read = [each.folder.read() for each in (grid, unit)]
     [note] = [note for note in compare(read).notes if note.startswith("Anytime curves")]
     assert note.startswith(f"Anytime curves and cost at equal quality of {method} are means over 10 replays with other")
@@ -366,6 +370,7 @@ def test_a_search_without_a_seed_and_one_that_cannot_be_replayed_have_no_others(
     units = together(tmp_path, "golden_section", "deepest", ByChance())
     rehearse(units)
     assert [unit.result.replayed_searches for unit in units if unit.result] == [()] * 4
+    assert [unit.result.replayed_choices for unit in units if unit.result] == [()] * 4
 
 
 class ByChance(SearchMethod):

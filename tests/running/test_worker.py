@@ -17,14 +17,17 @@ from harness.running import worker
 from harness.running.messages import (
     Facts,
     FinalTask,
+    OwnCode,
     Report,
     RetrainTask,
     TrainTask,
     checkpoint_key,
     received_report,
+    rows_key,
     to_worker,
 )
 from harness.schema.records import Progress, TrialConfig
+from harness.schema.rows import hash_of
 from harness.training.checkpoints import CheckpointStore
 from harness.training.train import cost_in_checkpoint
 from tests.rehearsed import make_unit
@@ -102,6 +105,31 @@ def test_a_network_whose_checkpoint_cannot_be_read_is_trained_again_for_the_fina
     (tmp_path / others[1]).unlink()
     with pytest.raises(UserError, match="is gone from"):
         evaluated(others[2])
+
+
+def test_a_choice_that_was_stopped_elsewhere_is_evaluated_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its last epoch it is the network of that depth; earlier it is another one."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
+    trials = {depth: config("ddn", depth, max_epochs=6) for depth in (1, 2)}
+    keys = {depth: checkpoint_key("unit", f"t00{depth}") for depth in trials}
+    for depth, trial in trials.items():
+        one = worker._Worker(trial, CheckpointStore(str(tmp_path)), 1.0, CPU, None, (0.0, 0.0))
+        one.load_data(None)
+        one.train(TrainTask(unit="unit", trial=f"t00{depth}", config=trial))
+    others = tuple((key, depth) for depth, key in keys.items())
+    task = FinalTask(unit="unit", config=trials[2], epochs=6, chosen=keys[2], d_opt=2, others=others, refit_d_opt=None)
+    one.final(task.model_copy(update={"stopped": ((1, 2), (1, 6))}))
+    final = received_report(sent[-1]).final
+    assert final
+    early, late = final.stopped_test
+    assert (early.depth, early.epoch, late.epoch) == (1, 2, 6)
+    at_the_end = {each.depth: each.measures for each in final.per_depth_test}
+    assert late.measures == at_the_end[1] != early.measures
+    kept = (tmp_path / rows_key("unit")).read_bytes()
+    assert len(kept) == 4 * final.n_test + (final.n_test + 7) // 8 and hash_of(kept) == final.rows_hash
 
 
 def test_a_refit_fits_all_labels_and_drops_the_rate_after_the_same_share_of_the_epochs(tmp_path: Path) -> None:
@@ -399,7 +427,7 @@ def test_a_gpu_of_rays_that_torch_cannot_use_is_one_sentence(tmp_path: Path, mon
     [trial_id] = unit.live
     task = to_worker(unit.task_of(trial_id))
     try:
-        worker.run_task(task, str(tmp_path), 1.0, 1.0, {}, None, str(Path.cwd()), {})
+        worker.run_task(task, str(tmp_path), 1.0, 1.0, {}, None, str(Path.cwd()), OwnCode({}, []))
     except UserError:
         unit.on_error(trial_id, traceback.format_exc())
     again = make_unit(tmp_path, "ldn", gpus_per_trial=1.0)

@@ -20,7 +20,7 @@ ROOT = Path(harness.__file__).parent.parent
 SETTINGS = ("training.max_epochs=40", "depth.max=3", "training.eval_every=20")  # of version_1 and version_3
 ADDED = {  # file → (after this line, these lines)
     "schema/settings.py": (
-        ('    """Its momentum."""\n', "    weight_decay: Annotated[float, Later(before=0.0)] = 0.0\n"),
+        ('    """Learning rate."""\n', "    dampening: Annotated[float, Later(before=0.0)] = 0.0\n"),
         (
             '    """How far an arm turns: the more, the harder."""\n',
             "    thickness: Annotated[float, Later(before=0.0)] = 0.0\n",

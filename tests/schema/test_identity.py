@@ -10,6 +10,7 @@ from pydantic import Field
 from harness.methods import known_methods, load_method
 from harness.schema import records, settings
 from harness.schema.identity import NEW, Identified, Later, digest, hashed
+from harness.schema.networks import SHIPPED
 
 VERSION_3 = Path(__file__).parent / "version_3"
 
@@ -59,6 +60,7 @@ def test_every_field_since_version_3_says_what_was_done_before_it() -> None:
     """version_3/fields.json has the fields whose values are in every hash that was ever written. A new one is `Later`,
     or every result that exists is another one's."""
     modules = [vars(module).values() for module in (settings, records)]
+    modules.append({each.__name__: each for each in SHIPPED.values()}.values())
     classes = {
         value.__name__: value
         for values in modules

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from harness.cli import main
 from harness.methods import known_methods, load_method
+from harness.schema.networks import SHIPPED
 from harness.schema.settings import Settings
 from harness.spaces import known_spaces, load_space
 from harness.terminal.settings import explained
@@ -24,7 +25,7 @@ def settings_classes() -> list[type[BaseModel]]:
             yield child
             yield from below(child)
 
-    found = [each for each in below(Settings) if each.__module__.startswith("harness.")]
+    found = [*SHIPPED.values(), *(each for each in below(Settings) if each.__module__.startswith("harness."))]
     return [*dict.fromkeys(found), *(type(load_method(name)[1]) for name in known_methods())]
 
 
@@ -50,7 +51,7 @@ def test_the_page_is_what_the_classes_say() -> None:
 
 def test_the_page_has_every_class() -> None:
     shown = {model for models in collect_settings.GROUPS.values() for model in models}
-    spaces = {model for model in settings_classes() if model.__module__ == "harness.schema.settings"}
+    spaces = {model for model in settings_classes() if model.__module__.startswith("harness.schema.")}
     assert {model.__name__ for model in spaces} == {model.__name__ for model in shown} | {"SearchSpace"}
 
 

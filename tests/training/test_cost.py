@@ -116,7 +116,9 @@ def test_total_adds_everything_and_takes_the_largest_peak() -> None:
 
 def flop_per_sample(trial: TrialConfig, sample_shape: tuple[int, ...], n_classes: int, train: bool) -> int:
     """Of a network that predicts at all of its depths, if it learns its depth, else at the last one."""
-    passes = Passes(samples=1, blocks=trial.depth, heads=trial.depth + 1 if trial.learns_depth else 1)
+    passes = Passes(
+        {trial.depth: 1}, dict.fromkeys(range(0 if trial.learns_depth else trial.depth, trial.depth + 1), 1)
+    )
     return flop(trial.network, sample_shape, n_classes, passes, train)
 
 

@@ -8,6 +8,7 @@ from harness.data import load_test
 from harness.models import FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
 from harness.schema.records import FinalEvaluation
+from harness.schema.rows import hash_of
 from harness.training.evaluate import class_reliability, measure, reliability
 from harness.training.final import evaluate_on_test
 from harness.training.networks import chosen_network
@@ -20,6 +21,19 @@ LDN = config("ldn", 3, max_epochs=15)
 @pytest.fixture(scope="module")
 def trained() -> Trained:
     return run_trial(LDN, spirals(LDN))
+
+
+def test_values_per_row_are_kept_and_average_to_the_measures(trained: Trained) -> None:
+    kept: list[bytes] = []
+    final = evaluate_on_test(trained.network, 2, LDN, spirals(LDN), keep_rows=kept.append)
+    [packed] = kept
+    assert final.rows_hash == hash_of(packed)
+    values = np.frombuffer(packed[: 4 * final.n_test], "<f4")
+    right = np.unpackbits(np.frombuffer(packed[4 * final.n_test :], np.uint8), count=final.n_test)
+    assert values.mean(dtype=float) == pytest.approx(final.chosen.log_likelihood, abs=1e-6)
+    assert right.mean() == pytest.approx(final.chosen.accuracy)
+    other = evaluate_on_test(trained.network, 1, LDN, spirals(LDN))
+    assert other.test_hash == final.test_hash and other.rows_hash != final.rows_hash
 
 
 def _test_rows(trial: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.methods import known_methods, load_method
 from harness.methods.base import OneShotMethod
 from harness.models import OneShotNet
-from harness.models.resnet import StackedBatchNorm
+from harness.networks.base import StackedBatchNorm
 from harness.schema.identity import hashed
 from harness.training import devices
 from harness.training.devices import check_usable, prepare, start

@@ -16,8 +16,9 @@ from harness.methods.base import OneShotMethod
 from harness.methods.exits import Exits
 from harness.models.depth_posterior import DepthPosterior, DepthWeights, SetWeights
 from harness.models.one_shot import Batch, Epoch, OneShotNet
+from harness.replaying.method_rules import NotKept, method_rules
 from harness.schema.settings import Rule
-from harness.training.network_rules import NotKept, check_a_step, network_rules
+from harness.training.networks import check_a_step
 from harness.training.train import run_trial
 from tests.rehearsed import small_space
 from tests.tiny import config, spirals
@@ -129,7 +130,7 @@ class OpensTheTestSet(Good):
 def broken(method: OneShotMethod, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setitem(methods._own, "mine", type(method))
     found = {}
-    for rule in network_rules("mine", method, small_space()):
+    for rule in method_rules("mine", method, small_space()):
         try:
             rule.test()
         except (NotKept, UserError) as error:

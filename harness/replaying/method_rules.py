@@ -1,9 +1,9 @@
 """What every one-shot network must keep to, checked on networks of a few blocks and rows that are made up."""
 
+import contextlib
 import functools
-import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,32 +15,21 @@ from harness.data import watched_test_set
 from harness.data.on_device import on_device
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.errors import UserError
-from harness.methods import blaming, one_shot_method
 from harness.methods.base import OneShotMethod
 from harness.models import ChosenNet, OneShotNet
+from harness.models.build import check_samples
 from harness.models.depth_posterior import RULES
+from harness.networks import network_of, small_network
 from harness.schema.identity import hashed
+from harness.schema.networks import NetworkSettings, known_networks
 from harness.schema.records import Progress, TrialConfig
-from harness.schema.settings import (
-    Convolutional,
-    ExplicitPrior,
-    FullyConnected,
-    NetworkSettings,
-    PriorSettings,
-    Rule,
-    SearchSpace,
-    UniformPrior,
-)
+from harness.schema.settings import ExplicitPrior, PriorSettings, Rule, SearchSpace, UniformPrior
+from harness.training.devices import threads
 from harness.training.model_file import load_model, save_model
-from harness.training.networks import build_network, chosen_network
+from harness.training.networks import build_network, check_a_step, chosen_network
 from harness.training.train import run_trial
 
 DEPTH, EPOCHS, SEED = 3, 6, 3
-FIRST_ROWS = 32  # for a first step
-NETWORKS: tuple[NetworkSettings, ...] = (
-    FullyConnected(kind="fc", width=5),
-    Convolutional(kind="conv", channels=4, bottleneck=3),
-)
 
 
 class NotKept(Exception):
@@ -61,17 +50,16 @@ class MethodRule:
     builds_on: str = ""
 
 
-def network_rules(name: str, method: OneShotMethod, space: SearchSpace) -> list[MethodRule]:
-    kits = [_Kit.of(name, method, space, settings) for settings in NETWORKS]
+def method_rules(
+    name: str, method: OneShotMethod, space: SearchSpace, networks: Sequence[NetworkSettings] = ()
+) -> list[MethodRule]:
+    """On these networks; on all that come with the harness unless some are given."""
+    kits = [_Kit.of(name, method, space, each) for each in networks or map(small_network, known_networks())]
 
     def each(test: Callable[[_Kit], str]) -> Callable[[], str]:
-        def on_one_thread() -> str:  # networks this small only wait for each other's threads
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
+        def on_one_thread() -> str:
+            with threads(1):
                 return ", ".join(dict.fromkeys(test(kit) for kit in kits))
-            finally:
-                torch.set_num_threads(threads)
 
         return on_one_thread
 
@@ -120,7 +108,7 @@ class _Kit:
             "posterior": space.posterior.model_copy(update={"prior": _prior_for(space)}),
         }
         config = TrialConfig.of(space, name, DEPTH, SEED, hashed(method)).model_copy(update=changes)
-        return cls(config, _made_up_rows(images=settings.kind == "conv"))
+        return cls(config, made_up_rows(shape_for(settings)))
 
     def network(self) -> OneShotNet:
         built = build_network(self.config, self.data.sample_shape, self.data.n_classes)
@@ -148,12 +136,26 @@ def _prior_for(space: SearchSpace) -> PriorSettings:
     return UniformPrior(kind="uniform") if isinstance(prior, ExplicitPrior) else prior  # a list fits its own D only
 
 
-def _made_up_rows(images: bool, n: int = 36) -> TrainingData:
+def shape_for(settings: NetworkSettings) -> tuple[int, ...]:
+    """The shape of a few numbers, or the smallest of some images, that a network takes."""
+    images = network_of(settings).takes == "images"
+    *others, last = [(1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224)] if images else [(3,)]
+    for shape in others:
+        with contextlib.suppress(UserError):
+            check_samples(settings, shape)
+            return shape
+    check_samples(settings, last)
+    return last
+
+
+def made_up_rows(shape: tuple[int, ...], n: int = 36) -> TrainingData:
     """Two classes that can be told apart; the last third is the validation set."""
+    images = len(shape) == 3
     rng = np.random.default_rng(SEED)
     y = np.arange(n) % 2
-    x = rng.normal(size=(n, 6, 6, 1) if images else (n, 3)) + y.reshape((-1, 1, 1, 1) if images else (-1, 1))
-    rows = x.astype(np.float32) if not images else (40 * x + 100).clip(0, 255).astype(np.uint8)
+    x = rng.normal(size=(n, *shape[1:], shape[0]) if images else (n, *shape))
+    x += y.reshape((-1, 1, 1, 1) if images else (-1, 1))
+    rows = (40 * x + 100).clip(0, 255).astype(np.uint8) if images else x.astype(np.float32)
     return training_data(Pool(rows, y.astype(np.int64), 2), np.arange(2 * n // 3), np.arange(2 * n // 3, n))
 
 
@@ -163,26 +165,6 @@ def _finished(progress: Progress) -> Progress:
 
 
 # --- the network by itself ------------------------------------------------------------------------------------------
-
-
-def check_a_step(config: TrialConfig, data: TrainingData) -> float:
-    """Raises UserError where a one-shot network cannot take its first step; else its objective."""
-    network = build_network(config, data.sample_shape, data.n_classes).train()
-    assert isinstance(network, OneShotNet)
-    rows, train_rows, _ = on_device(data, torch.device("cpu"))
-    x, y = rows.take(train_rows[:FIRST_ROWS])
-    with blaming(f"method {config.kind}: its objective fails", type(one_shot_method(config.kind, config.options))):
-        objective = network.objective(x, y, data.n_train)
-        (-objective).backward()
-    value = objective.item()
-    if not math.isfinite(value):
-        raise UserError(f"method {config.kind}: its objective must be finite; on the first rows it is {value}")
-    gradients = [parameter.grad for parameter in network.backbone.parameters() if parameter.grad is not None]
-    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
-        raise UserError(f"method {config.kind}: the gradient of its objective is not finite on the first rows")
-    if not any(bool(gradient.any()) for gradient in gradients):
-        raise UserError(f"method {config.kind}: its objective has no gradient to the network's weights")
-    return value
 
 
 def _objective(kit: _Kit) -> str:

@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from harness.errors import UserError
 from harness.models.build import build_backbone, parameter_count
-from harness.models.resnet import PooledConv, StackedBatchNorm
-from harness.schema.settings import Convolutional, FullyConnected
+from harness.networks.base import StackedBatchNorm
+from harness.networks.conv import PooledConv
+from harness.schema.networks import network_settings
 from harness.training.networks import build_network
 from tests.tiny import config, conv_config
 
@@ -117,9 +118,7 @@ def test_conv_network_takes_the_smallest_image() -> None:
 @pytest.mark.parametrize("depth", [0, 3])
 @pytest.mark.parametrize("kind", ["fc", "conv"])
 def test_parameters_are_counted_without_building(kind: str, depth: int) -> None:
-    settings = (
-        FullyConnected(kind="fc", width=5) if kind == "fc" else Convolutional(kind="conv", channels=6, bottleneck=4)
-    )
+    settings = network_settings("fc", width=5) if kind == "fc" else network_settings("conv", channels=6, bottleneck=4)
     shape = (7,) if kind == "fc" else (2, 8, 8)
     network = build_backbone(settings, shape, 3, depth, 1)
     assert parameter_count(settings, shape, 3, depth) == sum(each.numel() for each in network.parameters())
