@@ -36,7 +36,7 @@ _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red
 
 def verdict(comparison: Comparison) -> RenderableType:
     """The answer on one screen: the headline, and a word and a number for every question that was asked."""
-    stage, needed = comparison.search, comparison.headroom
+    stage = comparison.search
     ours = [pair for pair in stage.pairs if stage.name_of(pair) in comparison.one_shots]
     groups = {"one-shot": ours, "search": [pair for pair in stage.pairs if pair not in ours]}
     tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
@@ -45,8 +45,7 @@ def verdict(comparison: Comparison) -> RenderableType:
     title = f"Verdict · {comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
         Group(
-            *([Text(needed.sentence, style="bold")] if needed else []),
-            Text(comparison.headline, style="bold"),
+            Text(comparison.lead, style="bold"),
             *tables,
             footer,
         ),

@@ -320,8 +320,7 @@ def headroom_phrase(found: Headroom) -> str:
     asked = [quality for quality in QUALITIES if quality.key in pair.verdicts]
     match found.outcome:
         case "no search is needed":
-            titles = listed([quality.title for quality in asked])
-            return f"No search is needed: {rule} stays within the margin of {found.search}'s choice in {titles}."
+            return f"No search is needed: {rule} stays within every margin of {found.search}'s choice."
         case "search pays":
             lost = [quality for quality in asked if _word(pair, quality.key) == "worse beyond the margin"]
             return (
