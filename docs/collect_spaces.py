@@ -1,26 +1,52 @@
-"""Collects whether the shipped spaces can tell depths apart into docs/spaces.md, so that no number is copied by hand.
+"""Collects whether the shipped spaces can tell depths apart, and need a search, into docs/spaces.md: no number by hand.
 
 `python docs/collect_spaces.py` reads the recordings that ship with the harness (search_spaces/tables).
 """
 
 from pathlib import Path
 
-from harness.comparing.numbers import plain, ratio
+from harness.comparing.headroom import DEEPEST, RANDOM, headroom
+from harness.comparing.numbers import loss, plain, ratio
 from harness.comparing.yardsticks import resolution_of
+from harness.measures import LOG_LIKELIHOOD
+from harness.methods import RECORDER
 from harness.replaying.recorded import Recorded
 from harness.replaying.tables import read_table, shipped_tables
 
 DOCS = Path(__file__).parent
 HEAD = (
-    "| space | depths | seeds | depths differ by | networks scatter by | resolution | by chance | best depth "
-    "of each seed | can it tell depths apart? |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    "| space | depths | seeds | depths differ by | networks scatter by | resolution | by chance "
+    "| best depth of each seed | can it tell depths apart? |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+)
+NEEDED_HEAD = (
+    f"| space | seeds | {RECORDER} − {DEEPEST} | its share of the cost | {RECORDER} − {RANDOM} "
+    "| is a search needed? |\n"
+    "| --- | ---: | ---: | ---: | ---: | --- |"
 )
 
 
 def main() -> None:
-    lines = [line_of(read_table(path)) for path in shipped_tables().values()]
-    intro = (DOCS / "spaces_intro.md").read_text(encoding="utf-8")
-    (DOCS / "spaces.md").write_text(intro.replace("TABLE\n", "\n".join([HEAD, *lines, ""])), encoding="utf-8")
+    tables = [read_table(path) for path in shipped_tables().values()]
+    page = (DOCS / "spaces_intro.md").read_text(encoding="utf-8")
+    page = page.replace("TABLE\n", "\n".join([HEAD, *map(line_of, tables), ""]))
+    page = page.replace("NEEDED\n", "\n".join([NEEDED_HEAD, *map(needed_line_of, tables), ""]))
+    (DOCS / "spaces.md").write_text(page, encoding="utf-8")
+
+
+def needed_line_of(recorded: Recorded) -> str:
+    found = headroom(recorded.all_depths(), RECORDER, recorded.space.margins)
+    assert found, f"{recorded.space.name}: not every depth is there"
+    losses = {pair.method: loss(pair.verdicts[LOG_LIKELIHOOD.key].advantage) for pair in found.stage.pairs}
+    cells = (
+        f"`{recorded.space.name}`",
+        str(len(recorded.seeds)),
+        losses[DEEPEST],
+        ratio(found.cost_shares[DEEPEST]),
+        losses[RANDOM],
+        found.outcome,
+    )
+    return "| " + " | ".join(cells) + " |"
 
 
 def line_of(recorded: Recorded) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from harness.judging import words as verdict_words
 from harness.replaying.tables import read_table, shipped_tables
+from harness.spaces import SHIPPED
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,8 +81,8 @@ def test_planted_mistakes_are_found_and_nothing_else(tmp_path: Path) -> None:
     lines = enumerate(PLANTED.splitlines(), start=1)
     expected = {number: line.partition("MISTAKE ")[2] for number, line in lines if "MISTAKE" in line}
     assert found.keys() == expected.keys(), done.stdout + done.stderr
-    for number, words in expected.items():
-        assert words in found[number]
+    for number, said in expected.items():
+        assert said in found[number]
     assert done.returncode == 1
 
 
@@ -117,6 +118,21 @@ def test_a_line_of_a_space_comes_from_its_recordings(monkeypatch: pytest.MonkeyP
     for name, said in (("quickstart", "yes"), ("digits", "hardly")):
         line = tool.line_of(read_table(shipped_tables()[name]))
         assert line in page and line.endswith(f"| {said} |")
+
+
+def test_every_shipped_space_says_whether_a_search_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the recordings that ship with it say, in its file and on the page; or that nobody has measured it."""
+    tool, page = _tool("collect_spaces", monkeypatch), (ROOT / "docs" / "spaces.md").read_text(encoding="utf-8")
+    tables = shipped_tables()
+    for path in sorted(SHIPPED.glob("*.yaml")):
+        _, asked, answer = path.read_text(encoding="utf-8").partition("# Is a search needed? ")
+        assert asked, f"{path.name} does not say it"
+        if path.stem in tables:
+            line = tool.needed_line_of(read_table(tables[path.stem]))
+            assert line in page
+            assert answer.lower().startswith(line.split("|")[-2].strip()), path.name
+        else:
+            assert answer.startswith("Not measured") or "grid --seeds" in answer, path.name
 
 
 def test_the_page_on_verdicts_has_the_one_table_of_words() -> None:

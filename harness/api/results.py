@@ -147,7 +147,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         try:
-            headline = self.comparison.headline
+            headline = self.comparison.lead
         except UserError as error:  # nothing finished, or mixed settings: the rows are still there to be looked at
             headline = str(error)
         shown = ["method", "seed", *(measure.key for measure in HEADLINE)]

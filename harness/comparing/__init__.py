@@ -7,7 +7,8 @@ from harness.comparing.averaged import averages_said
 from harness.comparing.checklist import checklist
 from harness.comparing.costs import equal_quality, phases_of, wall_clock
 from harness.comparing.fairness import differences_between
-from harness.comparing.notes import notes
+from harness.comparing.headroom import all_depths_of, headroom
+from harness.comparing.notes import notes, on_headroom
 from harness.comparing.row_errors import on_two_errors
 from harness.comparing.sentences import headline, margins_phrase, sentence, winner
 from harness.comparing.stages import judged_stages
@@ -39,6 +40,8 @@ def compare(
     spread = depth_spread(asked.all_depths)
     checks = tuple(check for each in by_method.values() if (check := depth_check(each, asked.all_depths)))
     equal = (equal_quality(asked.ours, theirs, margins.log_likelihood) for theirs in asked.others)
+    known = [found for unit in asked.all_depths if (found := all_depths_of(unit))]
+    needed = headroom(known, asked.exhaustive or "", margins, cost, looks.all)
     lowest, sharpness = floor(by_method), resolution(by_method, asked.space)
     return Comparison(
         space=asked.space.name,
@@ -57,6 +60,7 @@ def compare(
         missing=asked.missing,
         headline=headline(asked.reference, stages.search, cost, asked.one_shots),
         sentences=tuple(sentence(pair, doubts.found) for pair in stages.search.pairs),
+        headroom=needed,
         margins_said=margins_phrase(margins, spread, asked.exhaustive),
         winner=winner(by_method, stages.usual, cost),
         search=stages.search,
@@ -72,6 +76,7 @@ def compare(
         fairness=fairness,
         notes=(
             *problems,
+            *on_headroom(asked, [found.seed for found in known]),
             *notes(asked, doubts, lowest, sharpness, spread),
             *averages_said(by_method, stages.searches),
             *on_two_errors(stages.search, asked.finished),

@@ -7,6 +7,7 @@ from harness.comparing.asked import Asked
 from harness.comparing.costs import unexplained
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
+from harness.comparing.sentences import CANNOT_SAY
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
 from harness.measures import judged
@@ -38,6 +39,20 @@ def notes(
         found.append("The margins were changed between runs; the strictest are used.")
     found.extend(_on_refits(by_method))
     return tuple(found)
+
+
+def on_headroom(asked: Asked, known: Sequence[int]) -> Iterator[str]:
+    """Once, where it cannot be said whether to search; `known`: the seeds on which every depth was trained."""
+    depths = asked.space.depth.values
+    left_out = [unit.seed for unit in asked.all_depths if unit.seed not in known]
+    if len(depths) < 2:
+        yield f"The space has one depth, {depths[0]}: there is nothing to search."
+    elif asked.exhaustive is None:
+        yield f"{CANNOT_SAY}: no method here trained every depth."
+    elif not known:
+        yield f"{CANNOT_SAY}: on no seed is there a network of every depth, evaluated on the test set."
+    elif left_out:
+        yield f"Whether a search is needed is said without {_seeds(left_out)}, where a depth is missing."
 
 
 def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterator[str]:

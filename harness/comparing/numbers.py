@@ -43,8 +43,8 @@ def inverse(interval: Interval) -> Interval:
 
 
 def signed(interval: Interval, most_decimals: int = 8) -> str:
-    """`+0.0031 (−0.0008 to +0.0070)`, of a difference."""
-    if interval.low is None or interval.high is None:
+    """`+0.0031 (−0.0008 to +0.0070)`, of a difference; without an interval where that is a point, as of a median."""
+    if interval.low is None or interval.high is None or interval.high - interval.low < ROUNDING:
         return _signed(interval.mean, 4)
     decimals = min(most_decimals, _decimals((interval.high - interval.low) / 2, two_digits=True))
     ends = f"{_signed(interval.low, decimals)} to {_signed(interval.high, decimals)}"
@@ -97,11 +97,7 @@ def ratio_with_ends(interval: Interval) -> str:
 
 
 def _decimals(half: float, two_digits: bool = False) -> int:
-    """Two digits of the half-width when it starts with 1 or 2, else one: more would be noise. An interval between equal
-    order statistics, as test sets of a few rows give them, has no width: then four decimals.
-    """
-    if half < ROUNDING:
-        return 4
+    """Two digits of the half-width when it starts with 1 or 2, else one: more would be noise."""
     magnitude = math.floor(math.log10(half))
     digits = 1 if two_digits or half / 10**magnitude < 2.95 else 0
     return min(8, max(0, digits - magnitude))

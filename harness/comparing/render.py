@@ -44,7 +44,11 @@ def verdict(comparison: Comparison) -> RenderableType:
     who = f" · {_who(comparison)}" if stage.pairs else ""
     title = f"Verdict · {comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
-        Group(Text(comparison.headline, style="bold"), *tables, footer),
+        Group(
+            Text(comparison.lead, style="bold"),
+            *tables,
+            footer,
+        ),
         title=Text(title),
         title_align="left",
         box=box.ROUNDED,
@@ -187,7 +191,7 @@ def _missing(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     lines = [f"# {markdown_text(comparison.space)}: {markdown_text(_who(comparison))}", ""]
-    lines += [f"**{markdown_text(comparison.headline)}**", ""]
+    lines += [f"**{markdown_text(comparison.lead)}**", ""]
     if said := names_phrase(comparison.full_names):
         lines += [markdown_text(said), ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from harness.colours import colour_of
 from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table, rich_table
 from harness.comparing.tables import TableView
+from harness.comparing.values import Headroom
 from harness.schema.identity import Frozen
 from harness.statistics import Interval, mean_interval
 from harness.text.shown import counted, markdown_text
@@ -71,6 +73,7 @@ class Replay(Frozen):
     recordings: str = ""  # where they are from
     left_out: dict[str, str] = Field(default_factory=dict)  # one-shot method → why it cannot stand beside the replays
     methods: tuple[MethodReplay, ...]
+    headroom: Headroom | None = None  # None: not every depth was evaluated on the test set, or there is only one
 
 
 def tables(replay: Replay) -> Sequence[TableView]:
@@ -132,11 +135,13 @@ def _row(method: MethodReplay) -> tuple[str, ...]:
 
 def as_tables(replay: Replay) -> RenderableType:
     colours = {each.method: colour_of(each.method, each.colour) for each in replay.methods}
-    return Group(*(rich_table(view, colours) for view in tables(replay)))
+    needed = [Text(f"{replay.headroom.sentence}\n", style="bold")] if replay.headroom else []
+    return Group(*needed, *(rich_table(view, colours) for view in tables(replay)))
 
 
 def as_markdown(replay: Replay) -> str:
     lines = [f"# {markdown_text(replay.space)}: searches on recorded trials", ""]
+    lines += [f"**{markdown_text(replay.headroom.sentence)}**", ""] if replay.headroom else []
     return "\n".join([*lines, *(line for view in tables(replay) for line in markdown_table(view))]) + "\n"
 
 

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
-from harness.comparing.values import Pair, Stage, Winner
+from harness.comparing.values import Headroom, Pair, Stage, Winner
 from harness.judging.two_keys import MOST_SEEDS, Verdict
 from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
@@ -71,7 +71,7 @@ def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
 
 _WITHIN = "slightly worse"  # what the margin allows
 _LOST = ("worse beyond the margin", "worse", _WITHIN)
-_MATCHES = ("better", "as good", _WITHIN)
+WITHIN_THE_MARGIN = ("better", "as good", _WITHIN)
 _ON_MOST_SEEDS = tuple(word + ON_MOST_SEEDS for word in (*_LOST, "as good", "better"))
 
 
@@ -141,7 +141,7 @@ def _titles(pair: Pair, word: str) -> list[str]:
 def matches(pair: Pair) -> bool:
     """Whether no quality is lost but what the margin allows, of the typical seed and of the mean."""
     words = [_word(pair, quality.key) for quality in QUALITIES if quality.key in pair.verdicts]
-    return bool(words) and all(word in _MATCHES for word in words)
+    return bool(words) and all(word in WITHIN_THE_MARGIN for word in words)
 
 
 def _ratio(pair: Pair, cost: Measure) -> float:
@@ -296,8 +296,55 @@ def failures_phrase(failed: Failures) -> str:
 
 
 def seeds_needed(verdict: Verdict) -> str:
+    return in_all(verdict.seeds_needed)
+
+
+def in_all(seeds: int | None) -> str:
     """A rough number, so two digits of it, with the chance that so many decide."""
-    if verdict.seeds_needed is None:
+    if seeds is None:
         return f"more than {MOST_SEEDS} seeds in all"
-    rough = verdict.seeds_needed if verdict.seeds_needed < 100 else round(verdict.seeds_needed, -1)
+    rough = seeds if seeds < 100 else round(seeds, -1)
     return f"about {rough} seeds in all (4 in 5)"
+
+
+# --- is a search needed at all? -------------------------------------------------------------------------------------
+
+CANNOT_SAY = "Whether a search is needed at all cannot be said"
+
+
+def headroom_phrase(found: Headroom) -> str:
+    """The first sentence of every view: do I need to search?"""
+    share = found.cost_shares.get(found.rule)
+    rule = f"{found.rule}, at {ratio(share)} of {found.search}'s cost," if share is not None else found.rule
+    pair = next(pair for pair in found.stage.pairs if pair.method == found.rule)
+    asked = [quality for quality in QUALITIES if quality.key in pair.verdicts]
+    match found.outcome:
+        case "no search is needed":
+            return f"No search is needed: {rule} stays within every margin of {found.search}'s choice."
+        case "search pays":
+            lost = [quality for quality in asked if _word(pair, quality.key) == "worse beyond the margin"]
+            return (
+                f"Search pays: nothing that does without one comes within the margin of {found.search}'s choice; "
+                f"{rule} is worse by {_losses(pair, lost)}."
+            )
+        case _:
+            open_ = [quality for quality in asked if _word(pair, quality.key) not in WITHIN_THE_MARGIN]
+            needed = f"{in_all(found.seeds_needed)} would decide" if len(pair.seeds) > 1 else "one seed cannot tell"
+            return (
+                f"Whether a search is needed is not decided: {rule} differs from {found.search}'s choice by "
+                f"{_differences(pair, open_)}; {needed}."
+            )
+
+
+def _losses(pair: Pair, qualities: Sequence[Measure]) -> str:
+    """`0.11 (0.05 to 0.17) nats in log-likelihood`: how much worse."""
+    return _amounts(qualities, [loss(pair.verdicts[each.key].advantage) for each in qualities])
+
+
+def _differences(pair: Pair, qualities: Sequence[Measure]) -> str:
+    return _amounts(qualities, [signed(pair.differences[each.key]) for each in qualities])
+
+
+def _amounts(qualities: Sequence[Measure], numbers: Sequence[str]) -> str:
+    said = zip(qualities, numbers, strict=True)
+    return listed([f"{f'{number} {quality.unit}'.strip()} in {quality.title}" for quality, number in said])

@@ -25,7 +25,7 @@ from harness.statistics import (
     ratio_interval,
 )
 
-StageName = Literal["search", "search + refit"]
+StageName = Literal["search", "search + refit"]  # that units have outcomes of
 OUTCOMES: dict[StageName, Callable[[SearchResult], Outcome]] = {
     "search": Outcome.of_search,
     "search + refit": Outcome.of_refit,
@@ -87,25 +87,28 @@ def build_stage(name: StageName, by_method: ByMethod, pairs: Pairs, searches: Se
         known = {key: [value for value in values if value is not None] for key, values in found.items()}
         return {key: fmean(values) for key, values in known.items() if len(values) == len(alike)}
 
-    rows = tuple(_row(method, units, read) for method, units in by_method.items())
+    rows = tuple(
+        row_of(method, tuple(unit.seed for unit in units), [read(unit) for unit in units])
+        for method, units in by_method.items()
+    )
     found = (_pair(by_method[method], by_method[baseline], read) for method, baseline in pairs)
     return Stage(name=name, rows=rows, pairs=tuple(pair for pair in found if pair is not None))
 
 
-def _row(method: str, units: Sequence[Finished], read: Reader) -> MethodRow:
-    read_units = [read(unit) for unit in units]
-    per_seed = {key: tuple(values) for key, values in _columns(read_units).items()}
+def row_of(name: str, seeds: tuple[int, ...], values: Sequence[Mapping[str, float]]) -> MethodRow:
+    """`values`: by measure, in the order of the seeds."""
+    per_seed = {key: tuple(each) for key, each in columns(values).items()}
     return MethodRow(
-        method=method,
-        seeds=tuple(unit.seed for unit in units),
+        method=name,
+        seeds=seeds,
         values={key: mean_interval(values) for key, values in per_seed.items()},
         per_seed=per_seed,
     )
 
 
-def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: Looks) -> Stage:
+def with_verdicts(stage: Stage, cost: Measure | None, margins: Margins, looks: Looks) -> Stage:
     """The stage judged. The family of verdicts that hold together is: all pairs of the stage that are not withheld ×
-    (the cost that leads, and every quality with a margin). Nothing else is claimed of a stage.
+    (the cost that leads, where it is a question, and every quality with a margin). Nothing else is claimed of a stage.
 
     Its intervals become those that the verdicts follow from."""
     rows = {row.method: row for row in stage.rows}
@@ -128,10 +131,12 @@ def with_verdicts(stage: Stage, cost: Measure, margins: Margins, looks: Looks) -
     )
 
 
-def _questions(rows: Mapping[str, MethodRow], pair: Pair, cost: Measure, margins: Margins) -> dict[str, Question]:
-    ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
+def _questions(
+    rows: Mapping[str, MethodRow], pair: Pair, cost: Measure | None, margins: Margins
+) -> dict[str, Question]:
+    ours, theirs = (on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
     found: dict[str, Question] = {}
-    if cost.key in pair.cost_ratios:
+    if cost is not None and cost.key in pair.cost_ratios:
         found[cost.key] = Question(tuple(log_ratios(theirs[cost.key], ours[cost.key])))
     for measure, margin in judged(margins, pair.differences).items():
         gains = zip(ours[measure.key], theirs[measure.key], strict=True)
@@ -146,7 +151,7 @@ def _judged(
     verdicts: Mapping[str, Verdict],
     level: float,
 ) -> Pair:
-    ours, theirs = (_on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
+    ours, theirs = (on_seeds(rows[method], pair.seeds) for method in (pair.method, pair.baseline))
     return pair.model_copy(
         update={
             "verdicts": verdicts,
@@ -160,12 +165,12 @@ def _judged(
                 for key, question in questions.items()
                 if question.margin is not None
             },
-            **_intervals(ours, theirs, level),
+            **intervals(ours, theirs, level),
         }
     )
 
 
-def _intervals(
+def intervals(
     ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]], level: float = LEVEL
 ) -> dict[str, Any]:
     """Of means, paired by seed, at a level; a cost of nothing has no ratio."""
@@ -184,7 +189,7 @@ def _intervals(
     }
 
 
-def _on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
+def on_seeds(row: MethodRow, seeds: Sequence[int]) -> dict[str, list[float]]:
     places = [row.seeds.index(seed) for seed in seeds]
     return {key: [values[place] for place in places] for key, values in row.per_seed.items()}
 
@@ -198,7 +203,7 @@ def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader
         method=method[0].method,
         baseline=baseline[0].method,
         seeds=tuple(unit.seed for unit, _ in pairs),
-        **_intervals(_columns([read(unit) for unit, _ in pairs]), _columns([read(unit) for _, unit in pairs])),
+        **intervals(columns([read(unit) for unit, _ in pairs]), columns([read(unit) for _, unit in pairs])),
         verdicts={},
         row_errors=row_errors(pairs),
         unequal=unequal,
@@ -206,7 +211,7 @@ def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader
     )
 
 
-def _columns(values: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+def columns(values: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """By measure that all units have."""
     known = [measure.key for measure in COMPARED if all(measure.key in each for each in values)]
     return {key: [each[key] for each in values] for key in known}

@@ -14,7 +14,7 @@ from harness.comparing.numbers import (
     signed_median,
 )
 from harness.comparing.sentences import seeds_needed, too_few
-from harness.comparing.values import Comparison, Floor, MethodRow, Pair, Reached, Stage
+from harness.comparing.values import Comparison, Floor, Headroom, MethodRow, Pair, Reached, Stage
 from harness.judging.words import WITHHELD, shown
 from harness.measures import (
     ACCURACY,
@@ -109,8 +109,8 @@ def family(stage: Stage) -> str:
     several = len(verdicts) > 1
     whose = f"any of the {len(verdicts)} verdicts (cost included)" if several else "the verdict"
     return (
-        f"For the typical seed (the median), the chance that {whose} is wrong is at most 5 %, whatever the distribution "
-        "(sign test, Holm); the mean agrees unless a verdict says “on most seeds”."
+        f"For the typical seed (the median), the chance that {whose} is wrong is at most 5 %, whatever the "
+        "distribution (sign test, Holm); the mean agrees unless a verdict says “on most seeds”."
     )
 
 
@@ -118,8 +118,8 @@ def how_verdicts_follow(stage: Stage) -> str:
     """From the intervals that are printed, to the words."""
     return (
         f"How verdicts follow from the intervals of the mean ({confidence(stage)}) and of the median "
-        f"({_percent(stage.median_confidence)}): better, both lie above 0; worse, below 0; as good, above −margin; worse "
-        "beyond the margin, below it; “on most seeds”, only the median's does."
+        f"({_percent(stage.median_confidence)}): better, both lie above 0; worse, below 0; as good, above −margin; "
+        "worse beyond the margin, below it; “on most seeds”, only the median's does."
     )
 
 
@@ -174,10 +174,12 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
         )
         for pair in stage.pairs
         for measure, margin in comparison.judged.items()
+        if measure.key in pair.differences
     ]
     lower = [measure.title for measure in comparison.judged if measure.better == "lower"]
+    each = "rule" if stage.name == "no search" else "method"
     return TableView(
-        title=f"{f'Each method − {stage.against}' if stage.against else f'{stage.pairs[0].method} − each method'}, "
+        title=f"{f'Each {each} − {stage.against}' if stage.against else f'{stage.pairs[0].method} − each method'}, "
         f"{stage.name}",
         caption=" ".join(
             filter(
@@ -196,7 +198,7 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
             )
         ),
         columns=(
-            *("method", "measure", "mean difference"),
+            *(each, "measure", "mean difference"),
             *(("± test rows", "± both") if rows_known else ()),
             *("median", "margin", "outside", "verdict"),
         ),
@@ -229,13 +231,36 @@ def _failed(pair: Pair, measure: Measure) -> str:
     return f"{failed.count} of {failed.n}, ≤ {100 * failed.at_most:.0f} %" if failed else "–"
 
 
+def headroom_table(headroom: Headroom) -> TableView:
+    """What comes without a search, beside the choice of one. The verdicts on it are a table of their own."""
+    qualities = [each for each in QUALITIES if all(each.key in row.values for row in headroom.stage.rows)]
+    whole = next(row for row in headroom.stage.rows if row.method == headroom.search).values[DEVICE_SECONDS.key].mean
+    return TableView(
+        title="Without a search",
+        caption=f"Read off the networks that {headroom.search} trained; mean over seeds ± half of the 95 % t interval. "
+        "A random depth: the exact mean over depths. The best constant depth: for each seed the one that is best on "
+        "validation on the other seeds; shown, not judged, since its values depend on each other. "
+        f"÷ {headroom.search}: mean device-seconds divided by {headroom.search}'s.",
+        columns=("rule", "n", f"÷ {headroom.search}", DEPTH.title, *(each.title for each in qualities)),
+        rows=tuple(
+            (
+                row.method,
+                str(len(row.seeds)),
+                f"{row.values[DEVICE_SECONDS.key].mean / whole:.2f}" if whole else "–",
+                *(mean_and_spread(row.values[measure.key]) for measure in (DEPTH, *qualities)),
+            )
+            for row in headroom.stage.rows
+        ),
+    )
+
+
 def equal_quality_table(comparison: Comparison) -> TableView:
     reference = comparison.reference
     return TableView(
         title="Cost at equal quality (the best case: an oracle stops each search at the right moment)",
         caption="Seeds whose best validation log-likelihood came within "
-        f"{comparison.margins.log_likelihood:g} nats of the other's final value, and the median device-seconds until it "
-        "did; never: on most seeds it did not." + over_orders(comparison.unordered),
+        f"{comparison.margins.log_likelihood:g} nats of the other's final value, and the median device-seconds until "
+        "they did; never: on most seeds it did not." + over_orders(comparison.unordered),
         columns=(
             "baseline",
             f"it reaches {reference}",
@@ -371,7 +396,9 @@ def _nearest_used(comparison: Comparison) -> str:
 
 
 def summary_tables(comparison: Comparison) -> list[TableView]:
-    return _stage_tables(comparison.search, comparison)
+    needed = comparison.headroom
+    without = [headroom_table(needed), difference_table(needed.stage, comparison)] if needed else []
+    return [*_stage_tables(comparison.search, comparison), *without]
 
 
 def detail_tables(comparison: Comparison) -> list[TableView]:

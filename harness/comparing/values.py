@@ -56,9 +56,9 @@ class Pair(Frozen):
 
 
 class Stage(Frozen):
-    """The table of one cost mode: search only, or search + refit."""
+    """The table of one cost mode, search only or search + refit; or of the rules that do not search."""
 
-    name: Literal["search", "search + refit"]
+    name: Literal["search", "search + refit", "no search"]
     rows: tuple[MethodRow, ...]
     pairs: tuple[Pair, ...]  # whatever is claimed of them is one family
     median_confidence: float = 1 - LEVEL  # of the intervals of medians
@@ -133,6 +133,20 @@ class DepthCheck(Frozen):
     network_log_likelihood_regret: Interval  # best fixed depth − the method's own chosen network
     nearest_used: tuple[int, ...]  # seeds whose d_opt was not trained: the nearest depth stood in
     rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
+
+
+class Headroom(Frozen):
+    """Whether a search over depths is needed: what its choice is worth against networks that nobody searched for."""
+
+    outcome: Literal["search pays", "no search is needed", "not decided"]
+    search: str  # the method that trained every depth
+    best_rule: str  # of those that do not search, the best one on validation
+    gains: dict[str, Interval]  # of judged qualities: the search's choice − that rule's, in the measure's own direction
+    rule: str  # that the outcome speaks of: the one that is enough, or is open; else the best one
+    cost_shares: dict[str, float]  # rule → its cost ÷ the search's, where that is known
+    seeds_needed: int | None  # in all, until it is decided; None: it is, or more than anybody would run
+    stage: Stage  # the rules' rows, and their verdicts, a family of their own
+    sentence: str
 
 
 class ClassRow(Frozen):
@@ -216,6 +230,7 @@ class Comparison(Frozen):
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
     headline: str
     sentences: tuple[str, ...]  # one per pair
+    headroom: Headroom | None  # None where not every depth was trained, or there is only one
     margins_said: str  # the margins beside the spread between depths, in words
     winner: Winner
     search: Stage
@@ -231,6 +246,11 @@ class Comparison(Frozen):
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
+
+    @property
+    def lead(self) -> str:
+        """The answer in short: is a search needed at all, and what does it take? The first words of every view."""
+        return " ".join(filter(None, (self.headroom.sentence if self.headroom else "", self.headline)))
 
     @property
     def qualities(self) -> tuple[Quality, ...]:

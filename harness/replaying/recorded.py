@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.comparing.fairness import LOAD, differences_between
 from harness.comparing.finished import Finished
+from harness.comparing.headroom import AllDepths, OneDepth
 from harness.errors import UserError
 from harness.methods import RECORDER
 from harness.running.replay import Recording, Recordings, recordings_in
@@ -70,6 +71,20 @@ class Recorded(Frozen):
             return {depth: each.log_likelihood for depth, each in tests.items() if each}, "test"
         last = {depth: each.progress[-1].val for depth, each in depths.items()}
         return {depth: val.log_likelihood if val else float("-inf") for depth, val in last.items()}, "validation"
+
+    def all_depths(self) -> list[AllDepths]:
+        """Of the seeds on which every depth was evaluated on the test set: what tells whether a search is needed."""
+        found = []
+        for seed in self.seeds:
+            last = {depth: each.progress[-1] for depth, each in self.of_seed(seed).items()}
+            at = {
+                depth: OneDepth(progress.cost, progress.val.log_likelihood, test)
+                for depth, progress in sorted(last.items())
+                if progress.val and (test := self.tests.get(f"{seed}/{depth}"))
+            }
+            if set(at) == set(self.space.depth.values):
+                found.append(AllDepths.of(seed, at))
+        return found
 
     def by_seed(self) -> dict[int, Recordings]:
         """The recordings of each seed: of every depth, made with the space's settings, or nothing is replayed."""

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from ray.tune.experiment import Experiment
 
+from harness.comparing.headroom import headroom
 from harness.comparing.replays import MethodReplay, OnDevices, Replay, Spread
 from harness.errors import UserError
+from harness.methods import RECORDER
 from harness.methods.base import SearchMethod
 from harness.replaying.recorded import Recorded
 from harness.running.replay import Recordings, ReplayedUnit, replayed, unused_experiment
@@ -59,6 +61,7 @@ def replay_searches(
         devices=tuple(devices),
         regret_on="test" if on_test else "validation",
         methods=(*_one_shots(recorded, devices, regrets), *replays),
+        headroom=headroom(recorded.all_depths(), RECORDER, recorded.space.margins),
         left_out={each.method: each.differs for each in recorded.one_shots if each.differs},
     )
 

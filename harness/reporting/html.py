@@ -58,7 +58,9 @@ def question(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison) -> list[str]:
-    parts = [f'<section id="verdict"><h2>Verdict</h2><p class=headline>{html_text(comparison.headline)}</p>']
+    parts = ['<section id="verdict"><h2>Verdict</h2>']
+    said = [comparison.headroom.sentence if comparison.headroom else "", comparison.headline]
+    parts += [f"<p class=headline>{html_text(sentence)}</p>" for sentence in said if sentence]
     resolution, floor = comparison.resolution, comparison.floor
     if floor and floor.below:
         parts.append(banner("Below a linear model", " ".join(floor.below)))

@@ -18,10 +18,13 @@ _STOPPED = {
 }
 
 
-def experiment_note(space: SearchSpace) -> str:
+def experiment_note(space: SearchSpace, answer: str = "") -> str:
+    """`answer`: what all units together say, once there is a comparison; it comes first."""
     depths = space.depth.values
+    first = [markdown_text(answer), ""] if answer else []
     return "\n".join(
         [
+            *first,
             f"**{markdown_text(space.name)}**: {markdown_text(space.description)}",
             "",
             f"One network that learns its depth (at most {counted(space.depth.max, 'block')}, one training) against "

@@ -67,12 +67,13 @@ class Tracker:
         """
         return self._guarded(lambda: self._write_unit(unit, model), False)
 
-    def conclude(self, units: Sequence[Unit], winner: Winner) -> None:
-        """What all finished units of a space say together: each method's means over seeds, and the winner.
+    def conclude(self, units: Sequence[Unit], winner: Winner, answer: str = "") -> None:
+        """What all finished units of a space say together: each method's means over seeds, the winner, and the answer
+        in short, which the experiment's note begins with.
 
         Its model becomes a version of the registered model that has the space's name, with the alias `winner`.
         """
-        self._guarded(lambda: self._conclude(units, winner), None)
+        self._guarded(lambda: self._conclude(units, winner, answer), None)
 
     def log_report(self, space: SearchSpace, html: str) -> None:
         """Puts `report.html` under the run "report" of the space's experiment; a newer report replaces it."""
@@ -115,7 +116,7 @@ class Tracker:
                 "mlflow.experimentKind": "custom_model_development",  # opens on the runs, not on LLM traces
             }
             for key, value in tags.items():
-                if known.get(key) != value:
+                if not known.get(key, "").endswith(value):  # a note may begin with the answer: see `_conclude`
                     self.client.set_experiment_tag(experiment_id, key, value)
             write_views(self.client, experiment_id)
             self._experiments[wanted.name] = experiment_id
@@ -238,9 +239,11 @@ class Tracker:
 
     # --- all units together ---------------------------------------------------------------------------------------
 
-    def _conclude(self, units: Sequence[Unit], winner: Winner) -> None:
+    def _conclude(self, units: Sequence[Unit], winner: Winner, answer: str) -> None:
         space = units[0].plan.space
         experiment_id = self._experiment(space)
+        if answer and not self._one_for_all:
+            self.client.set_experiment_tag(experiment_id, "mlflow.note.content", experiment_note(space, answer))
         for method in dict.fromkeys(unit.plan.method for unit in units):
             content = mean_content([unit for unit in units if unit.plan.method == method])
             run = self._runs_of(experiment_id, content.key).get(content.key)

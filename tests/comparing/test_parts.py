@@ -326,9 +326,7 @@ def test_beside_a_replay_no_method_is_charged_what_does_not_carry_over() -> None
     assert trial.curve[-1].device_seconds == pytest.approx(trial.cost.device_seconds)  # it ends where the trial does
     assert sum(trial.cost.phases.values()) == pytest.approx(trial.cost.held_seconds)
     [note] = [note for note in compare(replayed).notes if note.startswith("Trained")]
-    assert note.startswith(
-        "Trained: ldn. Replayed from recorded trials, and charged what those trials cost: asha."
-    )
+    assert note.startswith("Trained: ldn. Replayed from recorded trials, and charged what those trials cost: asha.")
     assert "checkpoints" in note and not any(note.startswith("Trained") for note in compare(units).notes)
 
 

@@ -63,7 +63,8 @@ def test_the_resolution_by_hand() -> None:
     assert found.by_chance and found.ratio and found.ratio > found.by_chance
     assert found.sentence == (
         "the standard deviation between depths is 0.40 nats, that of single networks 0.082 (resolution 4.9; chance "
-        f"alone gives up to {ratio(found.by_chance)}), the best depth varies by seed (1 to 2): good and bad depths can be told apart."
+        f"alone gives up to {ratio(found.by_chance)}), the best depth varies by seed (1 to 2): good and bad depths can "
+        "be told apart."
     )
 
 

@@ -55,6 +55,25 @@ def test_a_replay_of_grid_is_grid(tmp_path: Path) -> None:
     assert (replay.seeds, replay.search_seeds, replay.regret_on) == ((0, 1), 3, "validation")
 
 
+def test_a_replay_says_whether_a_search_is_needed_where_every_depth_was_tested(tmp_path: Path) -> None:
+    """From the recordings themselves, whatever is replayed; a seed of which a depth is missing is left out."""
+    recorded = record(tmp_path)
+    assert replay_searches(recorded, parse_methods("golden_section"), 1, [1]).headroom is None, "no test measures"
+    worth = {depth: Measures(accuracy=0.9, log_likelihood=-0.5 + depth / 10, ece=0.1, brier=0.2) for depth in range(5)}
+    tests = {f"{seed}/{depth}": measures for seed in SEEDS for depth, measures in worth.items()}
+    found = replay_searches(recorded.model_copy(update={"tests": tests}), parse_methods("golden_section"), 1, [1])
+    assert found.headroom
+    rows = {row.method: row for row in found.headroom.stage.rows}
+    assert rows["grid"].per_seed["test_log_likelihood"] == pytest.approx((-0.1, -0.1))
+    assert rows["a random depth"].per_seed["test_log_likelihood"] == pytest.approx((-0.3, -0.3))
+    assert rows["grid"].per_seed["cost_device_seconds"] == (250, 250)
+    assert rows["the deepest network"].per_seed["cost_device_seconds"] == (50, 50)
+    assert as_markdown(found).splitlines()[2].startswith("**Whether a search is needed is not decided")
+    del tests["1/3"]
+    [seed] = recorded.model_copy(update={"tests": tests}).all_depths()
+    assert seed.seed == 0 and seed.chosen == 4
+
+
 def test_many_searches_are_the_single_ones(tmp_path: Path) -> None:
     """With the search seed of a run, a replay costs and chooses what the run did."""
     recorded = record(tmp_path / "recorded")

@@ -16,6 +16,7 @@ from harness.comparing.values import Winner
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
 from harness.schema.records import Unit
+from harness.tracking.texts import experiment_note
 from harness.tracking.writer import Synced, Tracker, sync
 from tests.synthetic import facts_of, make_space, make_units
 from tests.tracking.experiments import experiment_of
@@ -273,6 +274,25 @@ def test_every_method_has_a_run_of_means_and_more_seeds_replace_it(uri: str) -> 
         assert run.data.tags["mlflow.runColor"] == colour_of(method, facts_of(method).colour)
     # No network was logged, so there is nothing to register.
     assert list(tracker.client.search_registered_models()) == []
+
+
+def test_the_experiments_note_begins_with_the_answer_and_keeps_it(uri: str) -> None:
+    """Also when another tracker writes a report or a unit later; the next conclusion replaces it."""
+    units, winner = make_units(["ldn"], [0], space=SMALL), Winner(method="ldn", seed=0, why="alone")
+
+    def note() -> str:
+        experiment = MlflowClient(uri).get_experiment_by_name(SMALL.name)
+        assert experiment is not None
+        return str(experiment.tags["mlflow.note.content"])
+
+    for answer in ("Search pays: by 0.1 nats.", "No search is needed: a *b* is enough."):
+        Tracker(uri).conclude(units, winner, answer)
+        Tracker(uri).log_report(SMALL, "<p>The page.</p>")
+        Tracker(uri).write_unit(units[0])
+        assert note() == experiment_note(SMALL, answer)
+    assert note().startswith("No search is needed: a \\*b\\* is enough.\n\n") and note().endswith(
+        experiment_note(SMALL)
+    )
 
 
 def test_a_server_that_fails_costs_no_conclusion_an_error(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
