@@ -145,9 +145,9 @@ def _kept(
 ) -> tuple[int, int]:
     """Bytes for each sample that a backward pass needs, and of the largest activation among them."""
     (few, largest_of_few), (more, largest_of_more) = (
-        _kept_of_batch(settings, sample_shape, n_classes, n_blocks, n_heads, n) for n in (2, 4)
+        _kept_of_batch(settings, sample_shape, n_classes, n_blocks, n_heads, n) for n in (8, 16)
     )  # the difference: what is kept once, whatever the batch, is no sample's
-    return (more - few) // 2, (largest_of_more - largest_of_few) // 2
+    return (more - few) // 8, (largest_of_more - largest_of_few) // 8
 
 
 def _kept_of_batch(

@@ -67,7 +67,8 @@ def save_model(path: Path, network: ChosenNet, d_opt: int, config: TrialConfig, 
         "std": torch.from_numpy(data.std.copy()),
         "weights": {name: tensor.cpu() for name, tensor in network.state_dict().items()},
     }
-    torch.save(content, path)
+    with path.open("wb") as file:  # by its path torch would write the file's name into it: other bytes, another hash
+        torch.save(content, file)
 
 
 def unpacked(path: Path, device: torch.device | str = "cpu") -> Any:

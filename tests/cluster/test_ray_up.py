@@ -146,7 +146,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     # The doctor, and the run's own preflight, on a cluster of several machines.
     doctor = f"harness doctor --storage {checkpoints} --tracking-uri {MLFLOW}"
     fine = rig.wait_until("three nodes", lambda: said if "3 alive" in (said := on_head(doctor)) else "", LONG)
-    assert fine.count("\nok    ") == 5 and "written and read by 3 nodes" in fine and f"harness {VERSION}" in fine, fine
+    assert fine.count("\nok    ") == 6 and "written and read by 3 nodes" in fine and f"harness {VERSION}" in fine, fine
     assert f"{3 * (os.cpu_count() or 1)} at once now" in fine, fine
     wrong = "--storage ~/unshared --gpus-per-trial 1 --tracking-uri sqlite:///mlflow.db"
     asked = f"harness doctor {wrong}", f"{run} --storage ~/unshared", "RAY_AUTH_MODE=disabled harness doctor"
