@@ -135,16 +135,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [*CONSTRAINTS, []]  # Python 3.11 looks for none given among the choices
     parser.add_argument("names", nargs="*", choices=names, metavar="|".join(CONSTRAINTS))
-    outcomes: dict[str, str] = {}
-    failed = False
+    failed = 0
     for name in parser.parse_args().names or CONSTRAINTS:
         try:
-            outcomes[name] = Environment(name).tried()
+            print(f"{name}: {Environment(name).tried()}")
         except Failed as failure:
-            outcomes[name] = f"FAILED: {failure}"
-            failed = True
-    print("\n".join(f"{name}: {outcome}" for name, outcome in outcomes.items()))
-    return int(failed)
+            print(f"{name} FAILED: {failure}")
+            failed += 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
