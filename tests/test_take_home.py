@@ -117,7 +117,7 @@ def test_nothing_else_lies_in_a_results_folder(finished: Path) -> None:
         *("ldn", "grid", "report.html", "looks.json"),
     }
     assert {path.name for path in (finished / SEED).iterdir()} == {
-        *("plan.json", "result.json", "trials.jsonl", "ledger.jsonl", "model.pt"),
+        *("plan.json", "result.json", "trials.jsonl", "ledger.jsonl", "model.pt", "rows.bin"),
     }
 
 
