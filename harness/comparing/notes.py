@@ -6,7 +6,7 @@ from statistics import fmean
 from harness.comparing.asked import Asked
 from harness.comparing.costs import unexplained
 from harness.comparing.finished import ByMethod, Finished
-from harness.comparing.numbers import plain
+from harness.comparing.numbers import plain, seeds_named
 from harness.comparing.sentences import CANNOT_SAY
 from harness.comparing.values import Contamination, Floor, Resolution
 from harness.comparing.yardsticks import classes
@@ -52,7 +52,7 @@ def on_headroom(asked: Asked, known: Sequence[int]) -> Iterator[str]:
     elif not known:
         yield f"{CANNOT_SAY}: on no seed is there a network of every depth, evaluated on the test set."
     elif left_out:
-        yield f"Whether a search is needed is said without {_seeds(left_out)}, where a depth is missing."
+        yield f"Whether a search is needed is said without {seeds_named(left_out)}, where a depth is missing."
 
 
 def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterator[str]:
@@ -60,7 +60,7 @@ def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterato
     if floor:
         yield from floor.below
         if floor.not_converged:
-            yield f"The linear model's solver stopped at its limit of iterations on {_seeds(floor.not_converged)}."
+            yield f"The linear model's solver stopped at its limit of iterations on {seeds_named(floor.not_converged)}."
     if resolution and not resolution.enough:
         yield f"{resolution.sentence[0].upper()}{resolution.sentence[1:]}"
 
@@ -139,8 +139,8 @@ def _on_divergence(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if diverged:
         worst = min(diverged, key=lambda seed: chosen[seed])
         yield (
-            f"{method}: its network diverged on {_seeds(diverged)}: a test log-likelihood of {plain(chosen[worst])} "
-            f"nats, where guessing the class frequencies has {plain(guesses[worst])}."
+            f"{method}: its network diverged on {seeds_named(diverged)}: a test log-likelihood of "
+            f"{plain(chosen[worst])} nats, where guessing the class frequencies has {plain(guesses[worst])}."
         )
     others = [(unit, trial) for unit in known for trial in unit.trials if trial.trial_id != unit.result.chosen_trial]
     lost = sum(
@@ -162,7 +162,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if late:
         of_q = any(unit.result.final.posterior_gap_nats is not None for unit in units)
         whose = "its weights over depths had not converged: its" if of_q else "its"
-        yield f"{method}: {whose} choice of depth still changed in the last quarter of training on {_seeds(late)}."
+        yield f"{method}: {whose} choice of depth still changed in the last quarter of training on {seeds_named(late)}."
     yield from _on_posterior(method, units)
     if any(unit.result.order_dependent for unit in units):
         yield (
@@ -171,7 +171,7 @@ def _on_method(method: str, units: Sequence[Finished]) -> Iterator[str]:
         )
     outside = [unit.seed for unit in units if not unit.result.d_opt_in_range]
     if outside:
-        yield f"{method}: d_opt is outside the depths that fixed-depth searches may train on {_seeds(outside)}."
+        yield f"{method}: d_opt is outside the depths that fixed-depth searches may train on {seeds_named(outside)}."
     failed = sum(trial.status == "failed" for trial in trials)
     if failed:
         yield f"{method}: {failed} of {counted(len(trials), 'trial')} failed; what failed is in the cost."
@@ -212,8 +212,8 @@ def _on_posterior(method: str, units: Sequence[Finished]) -> Iterator[str]:
     if other:
         pairs = ", ".join(f"{chosen} / {exact}" for chosen, exact in other.values())
         yield (
-            f"{method}: on {_seeds(list(other))} the learnt q is not the exact posterior of the same weights, and the "
-            f"rule would choose another depth from that (d_opt / exact: {pairs}). Longer training or a larger "
+            f"{method}: on {seeds_named(list(other))} the learnt q is not the exact posterior of the same weights, and "
+            f"the rule would choose another depth from that (d_opt / exact: {pairs}). Longer training or a larger "
             "posterior.lr brings q closer."
         )
 
@@ -233,15 +233,3 @@ def _on_refits(by_method: ByMethod) -> Iterator[str]:
     if 0 < len(without) < len(units):
         names = ", ".join(f"{unit.method} seed {unit.seed}" for unit in without)
         yield f"Search + refit is not shown, because these units were not refitted: {names}."
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    """`seed 3`; `seeds 0, 2 to 5`."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    said = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(said)

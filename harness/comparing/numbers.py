@@ -74,6 +74,18 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
+def seeds_named(seeds: Sequence[int]) -> str:
+    """`seed 3`; `seeds 0, 2 to 5`."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    said = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(said)
+
+
 def ratio(value: float) -> str:
     """Two significant digits below 10, whole numbers beyond: 0.83, 6.1, 12, 140."""
     if value >= 9.95:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from harness.comparing.finished import finished_by_method
-from harness.comparing.numbers import ratio_with_ends
+from harness.comparing.numbers import ratio_with_ends, seeds_named
 from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, straddles_one
 from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables
 from harness.comparing.values import Comparison, Pair
@@ -22,7 +22,7 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
     """The whole page. The same records give the same bytes: there is no date in it."""
     space = units[0].plan.space
     drawings = all_figures(finished_by_method(units, comparison.reference), comparison)
-    seeds = f"seed{'s' * (len(comparison.seeds) > 1)} {', '.join(map(str, comparison.seeds))}"
+    seeds = seeds_named(comparison.seeds)
     lead = (
         space.description,
         f"{counted(len(comparison.methods), 'method')}, {seeds}.",

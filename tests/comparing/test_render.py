@@ -9,7 +9,15 @@ import pytest
 from rich.console import Console, Group, RenderableType
 
 from harness.comparing import compare
-from harness.comparing.numbers import mean_and_spread, plain, ratio, ratio_with_ends, signed, signed_and_spread
+from harness.comparing.numbers import (
+    mean_and_spread,
+    plain,
+    ratio,
+    ratio_with_ends,
+    seeds_named,
+    signed,
+    signed_and_spread,
+)
 from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 from harness.judging.words import shown as word_of
 from harness.statistics import Interval
@@ -165,6 +173,14 @@ def test_what_a_name_is_short_for_is_said_once() -> None:
     for text in (panel, as_markdown(comparison)):
         assert text.count("ldn: learnt-depth network; asha: asynchronous successive halving.") == 1
     assert compare(make_units(("grid", "deepest"), range(2))).full_names == {}
+
+
+def test_seeds_in_a_row_are_named_as_one_range() -> None:
+    assert [seeds_named(seeds) for seeds in ([3], [1, 0], [9, 0, 2, 3, 4])] == [
+        "seed 3",
+        "seeds 0, 1",
+        "seeds 0, 2 to 4, 9",
+    ]
 
 
 def test_seeds_needed_are_all_of_them_not_more() -> None:
