@@ -1,4 +1,4 @@
-"""MLflow's own server for looking at the results: on 127.0.0.1 only, since it knows no login."""
+"""MLflow's own server for looking at the results: on 127.0.0.1 only, since it has no login."""
 
 import contextlib
 import os
