@@ -54,7 +54,7 @@ BETWEEN = ("torn ledger", "garbage checkpoint", "empty checkpoint")
 HOSTILE_OUTSIDE = ("driver stopped", "clock back", "clock forward", "second user")
 HOSTILE_INSIDE = ("mlflow away", "sqlite read-only", "plan writing")
 HOSTILE_BETWEEN = ("data changed", "method changed", "symlinked results", "init")
-STOPPED_SECONDS = 8.0  # longer than any gap that is none
+STOPPED_SECONDS = 60.0
 METHOD = """
 from ray import tune
 from ray.tune.search import BasicVariantGenerator

@@ -24,9 +24,10 @@ from numpy.lib import format as npy
 from harness.replaying.recorded import recorded_in
 from harness.replaying.tables import write_table
 from harness.running.store import _sealed, _Tail
-from tests.fuzz.inputs import SPACE, TABLE, X, Y, dumped, npz, results_on_disk
+from tests.fuzz.inputs import SPACE, TABLE, X, Y, dumped, files_below, npz, results_on_disk
 from tests.fuzz.judge import Case
 from tests.rehearsed import run as rehearse_unit
+from tests.rehearsed import small_space
 
 LURE = "<script>obeyed()</script>"
 NAMES = (
@@ -190,12 +191,20 @@ def crafted_ledgers(draw: DrawFn) -> Case:
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
+@cache
+def _described(name: str) -> dict[str, bytes]:
+    """A complete search of a space that describes itself so."""
+    with tempfile.TemporaryDirectory() as folder:
+        rehearse_unit(Path(folder), "grid", small_space(description=name))
+        return files_below(Path(folder))
+
+
 @st.composite
 def crafted_names(draw: DrawFn) -> Case:
     """Of classes, columns and files: shown as text, wherever they are shown."""
     name = draw(st.sampled_from(NAMES))
     valid = True
-    match draw(st.integers(0, 3)):
+    match draw(st.integers(0, 4)):
         case 0:  # in the report
             files = dict(results_on_disk())
             path = next(each for each in files if each.endswith("result.json"))
@@ -206,11 +215,15 @@ def crafted_names(draw: DrawFn) -> Case:
             result["final"]["per_class"] = [{**one, "name": name}, {**one, "name": "other"}]
             files[path] = _sealed(json.dumps(result, indent=1), lines).encode()
             return Case(("report", "small"), True, files, secrets=(LURE,))
-        case 1:  # a column and a class
+        case 1:  # in MLflow
+            database = f"sqlite:///{draw(st.uuids())}.db"  # MLflow keeps one open, by its name
+            args = ("sync", "small", "--tracking-uri", database)
+            return Case(args, True, _described(name), secrets=(LURE,))
+        case 2:  # a column and a class
             table = TABLE.replace("size", f'"{name}"').replace(",a\n", f',"{name}"\n')
             data: dict[str, Any] = {"kind": "table", "path": "data.csv", "target": "y"}
             files = {"data.csv": table.encode()}
-        case 2:  # a column that is not there
+        case 3:  # a column that is not there
             valid = False
             data = {"kind": "table", "path": "data.csv", "target": "y", "drop": [name]}
             files = {"data.csv": TABLE.encode()}

@@ -528,7 +528,7 @@ def results_on_disk() -> dict[str, bytes]:
     """Of one complete search of the space `small`, rehearsed and not trained."""
     with tempfile.TemporaryDirectory() as folder:
         rehearse_unit(Path(folder), "grid")
-        return _files_below(Path(folder))
+        return files_below(Path(folder))
 
 
 @cache
@@ -536,10 +536,10 @@ def half_a_search() -> dict[str, bytes]:
     """Of one whose driver was killed after some steps."""
     with tempfile.TemporaryDirectory() as folder:
         rehearse_unit(Path(folder), "grid", max_steps=20)
-        return _files_below(Path(folder))
+        return files_below(Path(folder))
 
 
-def _files_below(folder: Path) -> dict[str, bytes]:
+def files_below(folder: Path) -> dict[str, bytes]:
     files = {f"results/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     return {name: content for name, content in files.items() if "checkpoints" not in name}
 

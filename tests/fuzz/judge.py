@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import signal
+import sqlite3
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Literal
+
+from markdown_it import MarkdownIt
 
 from harness.cli import main
 from harness.text.shown import printable
@@ -79,7 +82,8 @@ def _verdict(case: Case, code: object, out: str, err: str, written: bool, folder
         return "traceback", said
     if printable(out + err) != out + err:
         return "badly said", f"control characters: {said}"
-    shown = out + err + "".join(path.read_text(errors="replace") for path in folder.rglob("*.html"))
+    pages = [path.read_text(errors="replace") for path in folder.rglob("*.html")]
+    shown = "".join([out, err, *pages, *_notes_in_mlflow(folder)])
     if leaked := [secret for secret in case.secrets if secret in shown]:
         return "badly said", f"secrets {leaked}: {said}"
     if code not in (0, *case.refusal):
@@ -94,6 +98,15 @@ def _verdict(case: Case, code: object, out: str, err: str, written: bool, folder
     lines = not err and any(line.startswith(f"NO    {name} ") for line in out.splitlines() for name in case.in_lines)
     rules = code == 1 and not err and "NO " in out
     return ("refused", "") if sentence or lines or rules else ("badly said", said)
+
+
+def _notes_in_mlflow(folder: Path) -> Iterator[str]:
+    """As a browser gets them: MLflow's page renders these texts as Markdown."""
+    for path in folder.rglob("*.db"):
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            for table in ("tags", "experiment_tags"):
+                for (note,) in database.execute(f"SELECT value FROM {table} WHERE key = 'mlflow.note.content'"):
+                    yield MarkdownIt().render(note)
 
 
 def _contents(folder: Path) -> dict[str, tuple[int, int]]:
