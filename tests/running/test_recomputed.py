@@ -139,13 +139,9 @@ def check_unit(folder: Path, data: dict[str, Array], learns: bool) -> dict[str, 
 # --- the units ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_ray")
-def test_cost_choice_and_test_measures_of_a_unit_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One-shot, every depth, a few of them, some stopped early; and a worker of the first is killed on the way."""
-    monkeypatch.chdir(tmp_path)
-    data = rows()
-    np.savez("rows.npz", **data)  # type: ignore[arg-type]  # its first keyword is a flag
+def units_in(folder: Path, data: dict[str, Array], replay: bool) -> Path:
+    """One-shot, every depth, a few of them, some stopped early."""
+    np.savez(folder / "rows.npz", **data)  # type: ignore[arg-type]  # its first keyword is a flag
     space = {
         "name": "recomputed",
         "data": {"kind": "arrays", "path": "rows.npz"},
@@ -154,25 +150,41 @@ def test_cost_choice_and_test_measures_of_a_unit_of_each_kind(tmp_path: Path, mo
         "posterior": {"rule": "argmax"},
         "training": {"max_epochs": EPOCHS, "patience": EPOCHS, "eval_every": EVERY, "report_every": EVERY},
     }
-    Path("recomputed.yaml").write_text(yaml.safe_dump(space))
+    (folder / "recomputed.yaml").write_text(yaml.safe_dump(space))
     methods = parse_methods("grid,ldn,optuna_tpe,asha:reduction_factor=2:grace_epochs=40")
-    out = tmp_path / "out"
+    options = RunOptions(out=folder / "out", workers=1, concurrency=1, replay=replay)
+    outcome = run_units(make_units([load_space("recomputed.yaml")], methods, [0], options), options)
+    assert outcome.failures == {}
+    return folder / "out"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+@pytest.mark.parametrize("replay", [False, True])
+def test_cost_choice_and_test_measures_of_a_unit_of_each_kind(
+    replay: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the first unit is killed on the way; searches over depths are live, or replayed from its trials."""
+    monkeypatch.chdir(tmp_path)
+    data = rows()
 
     def kill() -> None:
         """Once something was reported, so that there is work to be lost, and not yet ended."""
+        out = tmp_path / "out"
         wait_for(lambda: "report" in {e["event"] for e in ledger(out, "grid", space="recomputed")[4:]}, "a report")
         for pid in workers_of(os.getpid())[:1]:
             kill_nine(pid)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    options = RunOptions(out=out, workers=1, concurrency=1)
-    outcome = run_units(make_units([load_space("recomputed.yaml")], methods, [0], options), options)
+    out = units_in(tmp_path, data, replay)
     killer.join()
-    assert outcome.failures == {}
-    attempts, epochs = [], set()
+    attempts, epochs, replayed = [], set(), set()
     for folder in sorted(out.glob("recomputed/*/seed-0")):
         trials = check_unit(folder, data, learns=folder.parent.name == "ldn")
         attempts += [len(trial["attempts"]) for trial in trials.values()]
         epochs |= {trial["last"]["epoch"] for trial in trials.values()}
+        if json.loads((folder / "plan.json").read_text()).get("replayed"):
+            replayed.add(folder.parent.name.partition(":")[0])
     assert max(attempts) == 2 and min(epochs) < EPOCHS == max(epochs), "a retry, and a trial that was stopped"
+    assert replayed == ({"asha", "optuna_tpe"} if replay else set())
