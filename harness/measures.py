@@ -295,6 +295,7 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a 
 
 
 def shown_phases(seconds: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
-    """The phases of a table of these costs: all, but compiling only where something was compiled."""
-    compiled = any(each.get("compile", 0.0) > 0 for each in seconds)
-    return tuple(phase for phase in PHASES if compiled or phase != "compile")
+    """The phases of a table of these costs: compiling, and what followed a one-shot, only where there is any."""
+    rare = {"compile", "stage"}
+    seen = {phase for each in seconds for phase in rare if each.get(phase, 0.0) > 0}
+    return tuple(phase for phase in PHASES if phase not in rare or phase in seen)

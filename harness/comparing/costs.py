@@ -15,7 +15,7 @@ from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.values import Contamination, EqualQuality, Pair, Phases, Reached, WallClock
 from harness.measures import DEVICE_SECONDS, TFLOP, Measure
 from harness.schema import curves
-from harness.schema.records import PHASES, WALL_CLOCK_DEVICES
+from harness.schema.records import FIXED_DEPTH, PHASES, WALL_CLOCK_DEVICES
 from harness.statistics import ratio_interval
 from harness.text.shown import counted
 
@@ -118,7 +118,7 @@ def trajectory(unit: Finished, rungs: frozenset[int] = frozenset()) -> Trajector
         return _rows(unit.result.replayed_searches)
     if not unit.facts.ordered:
         return _over_orders(unit)
-    return _rows([curves.incumbents(unit.trials, rungs)])
+    return _rows([curves.incumbents(unit.trials, rungs, unit.after or None)])
 
 
 def _rows(searches: Sequence[Sequence[tuple[float, float]]]) -> Trajectory:
@@ -195,7 +195,8 @@ def _unit_seconds(unit: Finished, devices: int) -> float | None:
     if unit.facts.adaptive:  # with more at once it would have chosen and stopped otherwise
         slots = min(slots, unit.result.concurrency or slots)
     slots = min(slots, unit.facts.most_at_once or slots)
-    return list_schedule([trial.cost.held_seconds for trial in unit.trials], slots)
+    searched, after = ([t.cost.held_seconds for t in trials] for trials in (unit.searched, unit.after))
+    return list_schedule(searched, slots) + list_schedule(after, slots)
 
 
 def list_schedule(durations: Sequence[float], workers: int) -> float:
@@ -238,7 +239,7 @@ def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], floa
         for trial in unit.trials:
             usable = trial.status != "failed" and len(trial.attempts) <= 1
             if usable and trial.cost.samples and trial.cost.train_seconds > 0:
-                kind = unit.method if trial.learns_depth else trial.kind
+                kind = trial.kind if trial.kind == FIXED_DEPTH else unit.method
                 seen.setdefault((kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
     return {network: sum(values) / len(values) for network, values in seen.items()}
 

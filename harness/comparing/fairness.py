@@ -36,7 +36,7 @@ def _unequal(rule: str, units: Sequence[Finished], read: PerUnit) -> Iterator[Di
 def _settings(unit: Finished) -> Iterator[str]:
     """A method file may hand its trials other settings than the space's; the hash of a trial's config tells."""
     for trial in unit.trials:
-        wanted = unit.plan.trial_config(trial.depth).hash
+        wanted = unit.plan.config_of(trial).hash
         yield AS_THE_SPACE if trial.config_hash == wanted else "not as the space says"
 
 
@@ -93,7 +93,7 @@ def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Differenc
     hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for unit in units:
         for trial in unit.trials:
-            kind = unit.method if trial.learns_depth else trial.kind  # options are part of a one-shot network
+            kind = trial.kind if trial.kind == FIXED_DEPTH else unit.method  # options are part of a one-shot network
             by_hash = hashes.setdefault((kind, trial.depth, trial.seed), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]

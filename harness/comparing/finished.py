@@ -35,6 +35,16 @@ class Finished:
         return self.plan.facts
 
     @property
+    def after(self) -> tuple[TrialRecord, ...]:
+        """Trials that follow a one-shot's own; one of them is handed over."""
+        return tuple(trial for trial in self.trials if self.plan.is_of_stage(trial))
+
+    @property
+    def searched(self) -> tuple[TrialRecord, ...]:
+        """The others."""
+        return tuple(trial for trial in self.trials if not self.plan.is_of_stage(trial))
+
+    @property
     def chosen(self) -> TrialRecord | None:
         """The trial whose network was chosen; None where the records have lost it."""
         return next((trial for trial in self.trials if trial.trial_id == self.result.chosen_trial), None)

@@ -12,7 +12,7 @@ from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.numbers import MINUS, ROUNDING, plain, ratio
 from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
 from harness.measures import BALANCED_ACCURACY, QUALITIES
-from harness.schema.records import FinalEvaluation, Measures, TrialRecord
+from harness.schema.records import FIXED_DEPTH, FinalEvaluation, Measures, TrialRecord
 from harness.schema.settings import SearchSpace
 from harness.statistics import mean_interval, rank_correlation
 from harness.text.shown import counted
@@ -169,7 +169,7 @@ def resolution(by_method: ByMethod, space: SearchSpace) -> Resolution | None:
 
 
 def _is_complete(trial: TrialRecord) -> bool:
-    return not trial.learns_depth and trial.status == "finished" and trial.val is not None
+    return trial.kind == FIXED_DEPTH and trial.status == "finished" and trial.val is not None
 
 
 def resolution_of(

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from harness.errors import UserError, blaming, brief, nearest
 from harness.schema.identity import code_digest
+from harness.schema.stage import Stage
 from harness.schema.upgrade import let_old_imports_work
 from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
@@ -126,6 +127,13 @@ def load_method(text: str) -> tuple[str, "SearchMethod"]:
 
 
 def _validated(text: str, method_class: type["SearchMethod"], values: Mapping[str, Any]) -> "SearchMethod":
+    from harness.methods.base import OneShotMethod
+
+    if "then" in values and not issubclass(method_class, OneShotMethod):
+        raise UserError(
+            f"method {text!r}: then= says what follows the one training of a one-shot method; this one is a search, "
+            "whose networks are trained to their end"
+        )
     try:
         return method_class.model_validate(values)
     except ValidationError as error:
@@ -211,6 +219,12 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
         raise UserError(
             f"{source}: {', '.join(mistaken)} must be declared without a type, or as ClassVar, as in "
             f"`{mistaken[0]} = …`: a fact is true of the class, and an annotated field is an option"
+        )
+    mine = set(inspect.get_annotations(method_class)) & set(Stage.model_fields)
+    if issubclass(method_class, Stage) and mine:
+        raise UserError(
+            f"{source}: {', '.join(sorted(mine))} is an option of every one-shot method (what follows its training); "
+            "give yours another name"
         )
     try:
         method_class.facts()

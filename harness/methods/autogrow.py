@@ -54,6 +54,7 @@ class AutoGrow(OneShotMethod):
 
     validation: ClassVar[Validation] = "fits"
     colour: ClassVar[str] = "#6B8E23"
+    ranks_depths: ClassVar[bool] = False
 
     every: Annotated[float, Field(gt=0, le=1)] = 0.025
     """Share of the most epochs between two blocks."""

@@ -7,14 +7,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from harness.errors import UserError, last_line
 from harness.schema.identity import Identified
 from harness.schema.records import TIE_NATS, MethodFacts, TrialRecord, Validation
 from harness.schema.settings import Budget, Rule, SearchSpace
+from harness.schema.stage import Stage
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
@@ -145,8 +146,11 @@ class SearchMethod(Identified, ABC):
         return min((trial for value, trial in values if value >= best - TIE_NATS), key=lambda trial: trial.depth)
 
 
-class OneShotMethod(SearchMethod):
+class OneShotMethod(SearchMethod, Stage):
     """One trial whose network learns its depth: the class says how, its fields are part of the trial's identity.
+
+    What may follow that trial (`then`, with `share` or `k`; schema/stage.py) is an option of every one-shot method and
+    none of its own business: the chosen depth is retrained or fine-tuned, in trials of their own, and charged.
 
     The network (`net`) has D blocks, a prediction at each depth 0…D, and weights over the depths in `net.posterior`.
     `net.log_likelihood_per_depth(x, y)` gives ℓ_0…ℓ_D in one pass. The class must define `objective`; all else has a
@@ -165,6 +169,18 @@ class OneShotMethod(SearchMethod):
     is_posterior: ClassVar[bool] = False
     """Whether the weights over depths stand for the posterior p(d | training set). Then the network that is handed over
     averages depths 0…d_opt by them, and the gap to the exact posterior is recorded. Else it predicts at d_opt alone."""
+
+    ranks_depths: ClassVar[bool] = True
+    """Whether its weights over depths, or validation, say which depths are next best. If not, it takes no then=top."""
+
+    @model_validator(mode="after")
+    def _can_rank(self) -> Self:
+        if self.then == "top" and not self.ranks_depths:
+            raise ValueError(
+                f"then=top retrains the next best depths too, and {type(self).__name__} has none: it gives a single "
+                "depth; take then=retrain or then=finetune"
+            )
+        return self
 
     @abstractmethod
     def objective(self, net: "OneShotNet", x: "Tensor", y: "Tensor", n_train: int) -> "Tensor":
@@ -195,5 +211,10 @@ class OneShotMethod(SearchMethod):
     @final
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
         from ray.tune.search import BasicVariantGenerator
+
+        if self.then == "top" and self.k > space.depth.max + 1:
+            raise UserError(
+                f"k must be at most the number of depths, {space.depth.max + 1} on {space.name}; got {self.k}"
+            )
 
         return SearchPlan({"depth": space.depth.max}, BasicVariantGenerator(random_state=seed))

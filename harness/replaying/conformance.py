@@ -30,8 +30,10 @@ from harness.running.runner import make_unit
 from harness.running.search import plan_of
 from harness.running.store import SEALED_SINCE, UnitFolder
 from harness.running.unit import RunningUnit
+from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, Measures, TrialConfig, TrialRecord
 from harness.schema.settings import SearchSpace
+from harness.schema.stage import Stage
 from harness.text.shown import counted
 
 SEED = 3
@@ -109,6 +111,7 @@ def check_method(name: str, method: SearchMethod, space: SearchSpace) -> list[Ru
     if not method.seeded:
         rules.append(rule("any seed, same configurations", _any_seed, same))
     if isinstance(method, OneShotMethod):
+        rules.append(rule("what follows its training continues as if nothing had happened", _stages_continue, same))
         rules += method_rules(name, method, space)
         if name not in known_methods():
             rules.append(rule("its code reaches a worker", _reaches_a_worker))
@@ -208,6 +211,25 @@ def _any_seed(name: str, method: SearchMethod, space: SearchSpace) -> str:
             f"it declares seeded = False, yet seed {SEEDS[0]} proposed {_shown(first)}, seed {seed} {_shown(depths)}",
         )
     return f"seeds {', '.join(map(str, SEEDS))}"
+
+
+def _stages_continue(name: str, method: SearchMethod, space: SearchSpace) -> str:
+    """Each stage that it takes, killed as above; and whatever follows it, its own trial is the same."""
+    assert isinstance(method, OneShotMethod)
+    seen, trials = [], set()
+    for then in ("retrain", "finetune", "top") if method.ranks_depths else ("retrain", "finetune"):
+        options = {option: value for option, value in hashed(method).items() if option not in Stage.model_fields}
+        followed = type(method).model_validate({**options, "then": then})
+        _continues(name, followed, space)
+        with _unit(name, followed, space) as make:
+            unit = _run(make())
+            kinds = [record.learns_depth for record in unit.records()]
+            expected = [True, *[False] * followed.most_trials]
+            _require(kinds == expected, f"then={then} trained {counted(len(kinds), 'trial')}, not {len(expected)}")
+            trials.add(unit.records()[0].config_hash)
+        seen.append(then)
+    _require(len(trials) == 1, "what follows its training changes the trial that it follows")
+    return ", ".join(seen)
 
 
 def _continues(name: str, method: SearchMethod, space: SearchSpace) -> str:

@@ -16,17 +16,18 @@ from harness.data.on_device import on_device
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.errors import UserError
 from harness.methods.base import OneShotMethod
-from harness.models import ChosenNet, OneShotNet
+from harness.models import ChosenNet, DepthNet, OneShotNet
 from harness.models.build import check_samples
 from harness.models.depth_posterior import RULES
 from harness.networks import network_of, small_network
 from harness.schema.identity import hashed
 from harness.schema.networks import NetworkSettings, known_networks
-from harness.schema.records import Progress, TrialConfig
+from harness.schema.records import FINE_TUNED, Progress, TrialConfig
 from harness.schema.settings import ExplicitPrior, PriorSettings, Rule, SearchSpace, UniformPrior
+from harness.schema.stage import Cut
 from harness.training.devices import threads
 from harness.training.model_file import load_model, save_model
-from harness.training.networks import build_network, check_a_step, chosen_network
+from harness.training.networks import at_depth, begun_with, build_network, check_a_step, chosen_network
 from harness.training.train import run_trial
 
 DEPTH, EPOCHS, SEED = 3, 6, 3
@@ -76,6 +77,7 @@ def method_rules(
         ),
         same,
         MethodRule("a trial goes on from a checkpoint to the bit", each(_resumes), same.name),
+        MethodRule("fine-tuning goes on from the network cut at a depth, to the bit", each(_fine_tunes), same.name),
         MethodRule("validation labels are used as it says", each(_validation_labels), same.name),
         MethodRule("no use of test data", each(_no_test_data), probabilities.name),
     ]
@@ -257,6 +259,27 @@ def _resumes(kit: _Kit) -> str:
     return f"after epochs 1 and {EPOCHS // 2}"
 
 
+def _fine_tunes(kit: _Kit) -> str:
+    """Its first step begins at the predictions of that depth alone; from a checkpoint it goes on without the whole."""
+    whole, last = kit.undisturbed
+    depth = last.posterior.d_opt if last.posterior else 0
+    cut = Cut(kind=kit.config.kind, depth=DEPTH, options=kit.config.options, share=0.5)
+    config = kit.config.model_copy(update={"kind": FINE_TUNED, "depth": depth, "options": {}, "cut": cut})
+    x, _ = kit.rows()
+    with torch.inference_mode():
+        begun, expected = begun_with(config, kit.data, torch.device("cpu"), whole).eval()(x), at_depth(whole, depth)(x)
+    require(torch.equal(begun, expected), f"the network cut at depth {depth} begins with other predictions")
+    with tempfile.TemporaryDirectory() as folder:
+        tuned = run_trial(
+            config, kit.data, lambda progress, save: save(Path(folder, f"{progress.epoch}.pt")), whole=whole
+        )
+        continued = run_trial(config, kit.data, resume_from=Path(folder, "1.pt"))
+    _require_equal(tuned.network, continued.network, "fine-tuning that was continued after epoch 1 differs in")
+    epochs = _finished(tuned.progress).epoch
+    require(epochs == EPOCHS // 2, f"fine-tuning for half of {EPOCHS} epochs took {epochs}")
+    return f"depth {depth}, {epochs} epochs"
+
+
 def _validation_labels(kit: _Kit) -> str:
     """With other validation labels: the same network, unless something is fitted; the same choice, unless by them."""
     y = kit.data.y.copy()
@@ -279,7 +302,7 @@ def _no_test_data(kit: _Kit) -> str:
     return "not opened"
 
 
-def _require_equal(first: OneShotNet, second: OneShotNet, otherwise: str) -> None:
+def _require_equal(first: DepthNet, second: DepthNet, otherwise: str) -> None:
     other = second.state_dict()
     unequal = [name for name, tensor in first.state_dict().items() if not torch.equal(tensor, other[name])]
     require(not unequal, f"{otherwise} {unequal[0] if unequal else ''}")

@@ -57,7 +57,7 @@ def made_up_reports(task: AnyTask, value: Value) -> Iterator[tuple[float, Report
     if isinstance(task, FinalTask):
         yield 0.0, Report(final=_evaluation(value(config.depth, task.epochs)))
         return
-    cap = task.epochs if isinstance(task, RefitTask | RetrainTask) else training.max_epochs
+    cap = task.epochs if isinstance(task, RefitTask | RetrainTask) else config.epochs
     yield 0.0, Report(facts=_FACTS)
     for epoch in [*range(training.report_every, cap, training.report_every), cap]:
         stop_reason: StopReason | None = "cap" if epoch == cap else None

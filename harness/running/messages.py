@@ -33,6 +33,16 @@ class TrainTask(Frozen):
     rungs: tuple[Count, ...] | None = None  # epochs after which the next report may stop it; None: any report may
 
 
+class StageTask(Frozen):
+    """A trial that follows a one-shot's: a fixed depth from scratch, or cut from the one-shot's network and tuned."""
+
+    do: Literal["stage"] = "stage"
+    unit: str  # with `trial`, its key in the checkpoint store; of a trial that is told from another unit, that one's
+    trial: str
+    config: TrialConfig
+    cut_from: str | None = None  # key of the one-shot's checkpoint; None: from scratch
+
+
 class RefitTask(Frozen):
     """A fixed-depth network of the chosen depth on train + validation, for so many epochs.
 
@@ -68,6 +78,7 @@ class FinalTask(Frozen):
     config: TrialConfig  # of the chosen trial
     epochs: Count  # its best one
     chosen: str  # key of its checkpoint
+    cut_from: str | None = None  # where that network was fine-tuned: key of the one-shot's
     d_opt: Count
     others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
     stopped: tuple[tuple[Count, Count], ...] = ()  # depths and epochs at which other replays' choices were stopped
@@ -76,7 +87,7 @@ class FinalTask(Frozen):
     data_hash: str | None = None  # as in the plan: the files must still be those
 
 
-AnyTask = TrainTask | RefitTask | RetrainTask | FinalTask
+AnyTask = TrainTask | StageTask | RefitTask | RetrainTask | FinalTask
 Task = Annotated[AnyTask, Field(discriminator="do")]  # as a field of a record
 _TASKS: TypeAdapter[AnyTask] = TypeAdapter(Task)
 

@@ -400,7 +400,7 @@ def replayed(
 class _Unwritten(UnitFolder):
     """The folder of a unit that leaves nothing behind."""
 
-    def append(self, event: Event) -> None:
+    def append(self, *events: Event) -> None:
         pass
 
     def events(self) -> Iterator[Event]:

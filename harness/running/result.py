@@ -6,15 +6,20 @@ from typing import Any
 
 from harness.errors import brief
 from harness.running.ledger import Answered, Begun, Chosen, Event, Reported, Started, Suggested, TrialLog
-from harness.running.messages import TrainTask
+from harness.running.messages import StageTask, TrainTask
 from harness.schema.comparable import unequal
 from harness.schema.records import Refit, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.training import cost as cost_of
 
 
 def search_trials(logs: Mapping[str, TrialLog]) -> list[TrialLog]:
-    """Those that were trained for the search, in the order of suggestion."""
-    return [log for log in logs.values() if isinstance(log.task, TrainTask) and log.answered_by is None]
+    """Those that were trained for the search, in the order of suggestion; what follows a one-shot's is among them."""
+    return [log for log in logs.values() if isinstance(log.task, TrainTask | StageTask) and log.answered_by is None]
+
+
+def stage_trials(logs: Mapping[str, TrialLog]) -> list[TrialLog]:
+    """Those of them that follow a one-shot's."""
+    return [log for log in logs.values() if isinstance(log.task, StageTask)]
 
 
 def proposals(logs: Mapping[str, TrialLog]) -> list[int]:
@@ -23,7 +28,12 @@ def proposals(logs: Mapping[str, TrialLog]) -> list[int]:
 
 
 def ended_records(plan: UnitPlan, logs: Mapping[str, TrialLog]) -> tuple[TrialRecord, ...]:
-    return tuple(log.record(plan.devices) for log in search_trials(logs) if log.status is not None)
+    return tuple(_record(log, plan) for log in search_trials(logs) if log.status is not None)
+
+
+def _record(log: TrialLog, plan: UnitPlan) -> TrialRecord:
+    record = log.record(plan.devices)
+    return record.model_copy(update={"cost": record.cost.of_a_stage}) if isinstance(log.task, StageTask) else record
 
 
 def search_result(
@@ -75,7 +85,8 @@ def search_result(
 
 
 def _chooses_or_stops_by_validation(plan: UnitPlan) -> bool:
-    return plan.facts.validation == "chooses" or plan.space.training.monitor == "val_objective"
+    by_validation = plan.facts.validation == "chooses" or plan.stage.then == "top"
+    return by_validation or plan.space.training.monitor == "val_objective"
 
 
 def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog], choice: Chosen) -> Refit | None:

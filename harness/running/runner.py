@@ -4,7 +4,7 @@ import contextlib
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from harness.cluster.slots import ClusterSlots
 from harness.data import Pool, TrainingData, data_hash, load_pool, load_training_data
 from harness.errors import UserError, full_disk_told
 from harness.methods import RECORDER, code_of, known_methods, parse_methods
-from harness.methods.base import METRIC, MODE, SearchMethod
+from harness.methods.base import METRIC, MODE, OneShotMethod, SearchMethod
 from harness.networks import own_sources
 from harness.options import RunOptions
 from harness.running.ledger import watching
+from harness.running.lending import Lender
 from harness.running.messages import OwnCode, model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
@@ -69,18 +70,31 @@ def make_units(
 def _all_live(
     space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
 ) -> list[RunningUnit]:
-    return [make_unit(space, name, method, seed, options, cell) for name, method in methods.items()]
+    units = [make_unit(space, name, method, seed, options, cell) for name, method in methods.items()]
+    first: dict[str, RunningUnit] = {}  # by the configuration of its one-shot network
+    for unit in units:
+        if unit.plan.facts.learns_depth:
+            lender = first.setdefault(unit.plan.trial_config(space.depth.max).hash, unit)
+            unit.lenders = () if lender is unit else (Lender(lender),)
+    return units
 
 
 def _with_replays(
     space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
 ) -> list[RunningUnit]:
-    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed."""
+    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed.
+
+    What follows a one-shot's training comes after every depth was trained, one of which may be what it asks for.
+    """
     if not any(method.exhaustive for method in methods.values()):
         methods = {**methods, **parse_methods(RECORDER)}
     trained = {name: method for name, method in methods.items() if method.learns_depth or method.exhaustive}
-    live = _all_live(space, trained, seed, options, cell)
+    in_order = sorted(trained, key=lambda name: getattr(trained[name], "then", None) is not None)
+    live = _all_live(space, {name: trained[name] for name in in_order}, seed, options, cell)
     recorder = next(unit for unit in live if unit.plan.facts.exhaustive)
+    for unit in live:
+        if unit.plan.stage.then in ("retrain", "top"):
+            unit.lenders += (Lender(recorder),)
     replayed = {name: method for name, method in methods.items() if name not in trained}
     return live + [make_unit(space, name, method, seed, options, cell, recorder) for name, method in replayed.items()]
 
@@ -104,7 +118,7 @@ def make_unit(
         method=name,
         options=hashed(method),
         seed=seed,
-        trials=search_plan.n_trials,
+        trials=search_plan.n_trials + (method.most_trials if isinstance(method, OneShotMethod) else 0),
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
         concurrency=options.simulated_devices if recorder else options.concurrency,
@@ -141,8 +155,7 @@ def run_units(
     _note_data(waiting, options.data_dir)
     _check_plans(waiting, options)
     complete = {unit.key: unit.folder.read() for unit in units if unit not in waiting}
-    trained = (unit for unit in complete.values() if not unit.plan.replayed)
-    cost_before = sum(unit.result.cost.device_seconds for unit in trained if unit.result)
+    cost_before = _spent(complete.values())
     for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
         on_complete(unit_read)
     interrupted = 0
@@ -185,6 +198,13 @@ def run_units(
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
+
+
+def _spent(units: Iterable[Unit]) -> float:
+    """Device-seconds: a trial that several units were told of began once, and was paid for once."""
+    trials = (trial for unit in units if not unit.plan.replayed for trial in unit.trials)
+    spent = {(trial.config_hash, trial.seed, trial.started_at): trial.cost.device_seconds for trial in trials}
+    return sum(spent.values())
 
 
 def _check_plans(units: Sequence[RunningUnit], options: RunOptions) -> None:

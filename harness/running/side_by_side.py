@@ -187,8 +187,8 @@ class SideBySide:
 
     @property
     def device_seconds(self) -> float:
-        """That were spent: a replayed search is charged for trials, but it trains none."""
-        return self._cost_before + sum(unit.device_seconds for unit in self.units if not unit.plan.replayed)
+        """That were spent: a unit is charged for trials that it was told of, too, but it trained none of them."""
+        return self._cost_before + sum(unit.spent_device_seconds for unit in self.units)
 
     @property
     def has_searched(self) -> bool:

@@ -139,17 +139,20 @@ class UnitFolder:
 
     # --- ledger ----------------------------------------------------------------------------------------------------
 
-    def append(self, event: Event) -> None:
-        """Adds one line to the ledger, on disk when this returns.
+    def append(self, *events: Event) -> None:
+        """Adds a line for each to the ledger, on disk when this returns.
 
         A trial goes on only after its report was written here, so even a power cut leaves no checkpoint that is further
         than the next report. A write that fails half-way, on a full disk say, is taken back.
         """
         before = self._mended_tail()
-        line, after = before.followed_by(event.model_dump_json())
+        lines, after = b"", before
+        for event in events:
+            line, after = after.followed_by(event.model_dump_json())
+            lines += line
         with self._ledger.open("ab", buffering=0) as file:
             try:
-                rest = memoryview(line)
+                rest = memoryview(lines)
                 while rest:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())

@@ -32,17 +32,26 @@ from harness.running.ledger import (
     TrialLog,
     steady_clock,
 )
+from harness.running.lending import Lender, Lent
 from harness.running.messages import (
     AnyTask,
     FinalTask,
     RefitTask,
     Report,
     RetrainTask,
+    StageTask,
     TrainTask,
     checkpoint_key,
     to_worker,
 )
-from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
+from harness.running.result import (
+    ended_records,
+    proposals,
+    refit_depth,
+    search_result,
+    search_trials,
+    stage_trials,
+)
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, TrialRecord, Unit, UnitPlan
@@ -72,6 +81,8 @@ class RunningUnit:
         self._search_plan = search_plan
         self._trials: dict[str, Trial] = {}  # our name → Tune's trial, of the search's own
         self._open: list[str] = []  # of an earlier run, to be taken up again
+        self._stage: list[TrialConfig] | None = None  # what follows the one-shot's trial, once that has ended
+        self.lenders: tuple[Lender, ...] = ()  # what they have trained is told, and not trained again
 
     @property
     def planned_depths(self) -> tuple[int, ...] | None:
@@ -134,8 +145,8 @@ class RunningUnit:
 
     def _take_up(self, log: TrialLog) -> None:
         """What an earlier run left open goes on, or ends if the driver died before it could write the end down."""
-        if log.status == "failed" and not isinstance(log.task, TrainTask):
-            log.status = None  # tried again from what there is
+        if _is_tried_again(log):
+            log.status = None  # from what there is
         if not log.is_open:
             return
         if log.told_to_stop or log.has_reported_its_end:
@@ -206,7 +217,9 @@ class RunningUnit:
         if self.is_over or (self.choice is None and self._is_full()):
             return None
         if self.choice is None:
-            suggested = None if self.capped else self._suggest()
+            if self._waits_for_a_loan():
+                return None
+            suggested = None if self.capped else self._suggest() or self._follow_one_shot()
             if suggested or self.live:
                 return suggested
             self._choose()  # a search that has nothing to propose while nothing runs has finished
@@ -228,9 +241,60 @@ class RunningUnit:
                 self._answer(trial, self._write(Answered(trial=name, depth=depth, by=known.name, time=self.clock())))
                 continue
             task = self._train_task(name, depth)
+            if lent := self._lent(task.config):
+                task = task.model_copy(update=_where(lent))
+                self._enter(trial, self._write(Suggested(trial=name, task=task, time=lent.suggested_at)), task)
+                self._hear(name, lent)
+                continue
             self._enter(trial, self._write(Suggested(trial=name, task=task, time=self.clock())), task)
             return self._hand_out(name, trial)
         return None
+
+    def _follow_one_shot(self) -> Trial | None:
+        """The next trial of what follows a one-shot's own, unless another unit has trained the same."""
+        for config in self._stage_left():
+            name = f"t{len(search_trials(self.logs)):03d}"
+            cut_from = _checkpoint(search_trials(self.logs)[0]) if config.cut else None
+            task = StageTask(unit=self.storage_key, trial=name, config=config, cut_from=cut_from)
+            if lent := self._lent(config):
+                task = task.model_copy(update=_where(lent))
+                event = self._write(Suggested(trial=name, task=task, time=lent.suggested_at))
+                self.logs[name] = TrialLog(name, task, event.time)
+                self._hear(name, lent)
+                continue
+            event = self._write(Suggested(trial=name, task=task, time=self.clock()))
+            self.logs[name] = TrialLog(name, task, event.time)
+            return self._hand_out(name, self._task_trial(task))
+        return None
+
+    def _stage_left(self) -> list[TrialConfig]:
+        """What of it has not begun; nothing before the one-shot's own trial has ended."""
+        if self._stage is None:
+            trials = [log for log in search_trials(self.logs) if isinstance(log.task, TrainTask)]
+            if self.plan.stage.then is None or not trials or any(log.is_open for log in trials):
+                return []
+            chosen = self.method.select(ended_records(self.plan, {log.name: log for log in trials}))
+            assert chosen.posterior is not None
+            ranking = chosen.posterior.val_log_likelihoods or chosen.posterior.q
+            self._stage = [self.plan.stage_config(d) for d in self.plan.stage.depths(chosen.d_opt, ranking)]
+        return self._stage[len(stage_trials(self.logs)) :]
+
+    def _waits_for_a_loan(self) -> bool:
+        """Whether another unit has still to train what comes next here."""
+        if not self.lenders or self.capped:
+            return False
+        first = [] if search_trials(self.logs) else [self.plan.trial_config(self.plan.space.depth.max)]
+        return any(lender.may_lend(config) for config in (first or self._stage_left())[:1] for lender in self.lenders)
+
+    def _lent(self, config: TrialConfig) -> Lent | None:
+        return next((lent for lender in self.lenders if (lent := lender.lends(config))), None)
+
+    def _hear(self, name: str, lent: Lent) -> None:
+        """All that was reported of a trial that another unit has trained; its checkpoint is that unit's."""
+        events = lent.told_to(name, self.driver_seconds)
+        self.folder.append(*events)
+        for event in events:
+            self._apply(event)
 
     def _train_task(self, name: str, depth: int) -> TrainTask:
         return TrainTask(
@@ -263,8 +327,10 @@ class RunningUnit:
             return
         if not proposals(self.logs):
             raise UserError(f"method {self.plan.method} proposed nothing: its searcher ended before its first trial")
-        chosen = self.method.select(records)
-        capped = self.capped and not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
+        stage = [record for record in records if self.plan.is_of_stage(record)]
+        chosen = self.method.select(stage or records)
+        left = not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
+        capped = self.capped and (left or bool(self._stage_left()))
         self.choice = self._write(
             Chosen(
                 chosen=chosen.trial_id,
@@ -301,6 +367,7 @@ class RunningUnit:
                 config=chosen.config,
                 epochs=self.choice.epochs,
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
+                cut_from=chosen.task.cut_from if isinstance(chosen.task, StageTask) else None,
                 d_opt=self.choice.d_opt,
                 others=others,
                 stopped=self._stopped_elsewhere(),
@@ -322,7 +389,7 @@ class RunningUnit:
         """The depth is settled, so all methods alike train a fixed depth: for the chosen trial's best epoch where that
         was one, too; else for the space's cap, since nobody has trained a network of this depth before."""
         assert self.choice is not None
-        if not chosen.config.learns_depth:
+        if chosen.config.kind == FIXED_DEPTH:
             return RefitTask(unit=self.storage_key, config=chosen.config, epochs=self.choice.epochs)
         config = TrialConfig.of(self.plan.space, FIXED_DEPTH, self.choice.d_opt, self.plan.seed)
         return RefitTask(unit=self.storage_key, config=config, epochs=config.training.max_epochs)
@@ -386,7 +453,7 @@ class RunningUnit:
         )
         del self.live[trial_id]  # only now: a write that fails is tried again
         self._apply(event)
-        if status == "failed" and not isinstance(self.logs[name].task, TrainTask):
+        if _is_tried_again(self.logs[name]):
             reason = last_line(error or "no error was given")
             self.failure = f"its {name} task failed ({reason}); the same command tries it again"
 
@@ -443,8 +510,14 @@ class RunningUnit:
 
     @property
     def device_seconds(self) -> float:
-        """Spent so far by the search's trials, running ones included."""
+        """Charged so far for the search's trials, running ones included."""
         return sum(log.held_seconds() for log in self.search_logs()) * self.plan.devices
+
+    @property
+    def spent_device_seconds(self) -> float:
+        """The same without trials that it was told of, which others have trained."""
+        own = [log for log in self.search_logs() if log.task.unit == self.storage_key]
+        return sum(log.held_seconds() for log in own) * self.plan.devices
 
     def complete(self) -> Unit:
         """Puts the result together and writes it."""
@@ -470,6 +543,18 @@ class RunningUnit:
 def _is_kept(log: TrialLog) -> bool:
     """Its checkpoint is of its end; that of a stopped one is of some time before."""
     return log.status == "finished" and log.kept
+
+
+def _is_tried_again(log: TrialLog) -> bool:
+    """By the same command: all that is no search's trial. One of a stage whose loss failed would fail once more."""
+    if isinstance(log.task, StageTask):
+        return log.crashed
+    return log.status == "failed" and not isinstance(log.task, TrainTask)
+
+
+def _where(lent: Lent) -> dict[str, str]:
+    """A lent trial's checkpoint, as fields of a task."""
+    return {"unit": lent.task.unit, "trial": lent.task.trial}
 
 
 def _checkpoint(log: TrialLog) -> str:

@@ -24,6 +24,7 @@ from harness.running.messages import (
     RefitTask,
     Report,
     RetrainTask,
+    StageTask,
     TrainTask,
     checkpoint_key,
     model_key,
@@ -105,6 +106,8 @@ def run_task(
     match task:
         case TrainTask():
             worker.train(task)
+        case StageTask():
+            worker.follow(task)
         case RefitTask():
             worker.refit(task)
         case RetrainTask():
@@ -159,6 +162,20 @@ class _Worker:
         key = checkpoint_key(task.unit, task.trial)
         self._run(self.config, self.data, key, rungs=task.rungs, must_keep=False)
 
+    def follow(self, task: StageTask) -> None:
+        """What follows a one-shot's training."""
+        whole = self._whole(self.config, task.cut_from)
+        self._run(self.config, self.data, checkpoint_key(task.unit, task.trial), whole=whole)
+
+    def _whole(self, config: TrialConfig, key: str | None) -> Any:
+        """The one-shot network that a fine-tuned one is cut from; where its checkpoint is no more, trained again."""
+        if config.one_shot is None or key is None:
+            return None
+        with contextlib.suppress(UserError):  # gone, or none
+            return self._read(key, config.one_shot, self.data)
+        self._train_again(key, config.one_shot, self.data)
+        return self._read(key, config.one_shot, self.data)
+
     def refit(self, task: RefitTask) -> None:
         """A network of the chosen depth on train + validation, for as many epochs as are asked for."""
         self._run(*self._refit_of(task.config, task.epochs), checkpoint_key(task.unit, task.trial))
@@ -190,6 +207,7 @@ class _Worker:
         last_epoch: int | None = None,
         rungs: tuple[int, ...] | None = (),
         must_keep: bool = True,
+        whole: Any = None,
     ) -> None:
         """Goes on from the checkpoint `key`, else from `begin_with`, else from the start.
 
@@ -205,7 +223,7 @@ class _Worker:
             except UserError as error:
                 warning = f"{error}; trials start anew"
             try:
-                self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch)
+                self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch, whole)
             finally:
                 _nothing_to_save()
 
@@ -219,6 +237,7 @@ class _Worker:
         saves: "_Saves",
         reports: "_Reports",
         last_epoch: int | None,
+        whole: Any,
     ) -> None:
         from harness.training.cost import PhaseTimer
         from harness.training.environment import environment
@@ -272,6 +291,7 @@ class _Worker:
             devices_held=self.devices_held,
             resume_from=resume_from,
             timer=timer,
+            whole=whole,
         )
 
     def final(self, task: FinalTask) -> None:
@@ -281,7 +301,6 @@ class _Worker:
         from harness.training.final import evaluate_on_test
         from harness.training.model_file import save_model
         from harness.training.networks import chosen_network
-        from harness.training.train import best_network
 
         found = data_hash(self.config.data, self.data_dir) if task.data_hash else None
         if found != task.data_hash:
@@ -291,24 +310,15 @@ class _Worker:
             )
         warnings: list[str] = []
 
-        def read(key: str, config: TrialConfig, data: "TrainingData") -> Any:
-            with self.checkpoints.fetched(key) as path:
-                if path is None:
-                    raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
-                try:
-                    return best_network(path, config, data, self.device)
-                except UserError as error:
-                    raise _Unreadable(str(error)) from None
-
         def load(key: str, config: TrialConfig, data: "TrainingData") -> Any:
             try:
-                return read(key, config, data)
+                return self._read(key, config, data)
             except _Unreadable as error:
                 if key == checkpoint_key(task.unit, "retrained"):  # its own end is not where the trial was stopped
                     raise UserError(str(error)) from None
                 warnings.append(f"{error}; its network was trained again, charged to nobody")
-            self._train_again(key, config, data)
-            return read(key, config, data)
+            self._train_again(key, config, data, whole=self._whole(config, task.cut_from))
+            return self._read(key, config, data)
 
         network = load(task.chosen, self.config, self.data)
         others: dict[int, FixedDepthNet] = {
@@ -338,18 +348,32 @@ class _Worker:
         self.checkpoints.settle()
         tune.report(Report(final=evaluation, warning="; ".join(warnings)).to_tune())
 
-    def _as_stopped(self, unit: str, depth: int, epoch: int) -> Any:
-        """A fixed depth as it was when a scheduler stopped it; trained again, charged to nobody."""
+    def _read(self, key: str, config: TrialConfig, data: "TrainingData") -> Any:
+        """The best network in a checkpoint."""
         from harness.training.train import best_network
 
-        config, key = self.config.model_copy(update={"depth": depth}), checkpoint_key(unit, f"stopped-{depth}-{epoch}")
-        self._train_again(key, config, self.data, epoch)
         with self.checkpoints.fetched(key) as path:
             if path is None:
                 raise UserError(f"the checkpoint {key} is gone from {self.checkpoints.root}")
-            return best_network(path, config, self.data, self.device)
+            try:
+                return best_network(path, config, data, self.device)
+            except UserError as error:
+                raise _Unreadable(str(error)) from None
 
-    def _train_again(self, key: str, config: TrialConfig, data: "TrainingData", last_epoch: int | None = None) -> None:
+    def _as_stopped(self, unit: str, depth: int, epoch: int) -> Any:
+        """A fixed depth as it was when a scheduler stopped it; trained again, charged to nobody."""
+        config, key = self.config.model_copy(update={"depth": depth}), checkpoint_key(unit, f"stopped-{depth}-{epoch}")
+        self._train_again(key, config, self.data, epoch)
+        return self._read(key, config, self.data)
+
+    def _train_again(
+        self,
+        key: str,
+        config: TrialConfig,
+        data: "TrainingData",
+        last_epoch: int | None = None,
+        whole: Any = None,
+    ) -> None:
         """A trial to its end or to an epoch, in place of its checkpoint: to the bit the same network."""
         from harness.training.train import run_trial
 
@@ -361,7 +385,7 @@ class _Worker:
                 raise _Reached
 
         with contextlib.suppress(_Reached):
-            run_trial(config, data, keep, device=self.device, devices_held=self.devices_held)
+            run_trial(config, data, keep, device=self.device, devices_held=self.devices_held, whole=whole)
         self.checkpoints.settle()
 
 

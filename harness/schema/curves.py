@@ -15,8 +15,14 @@ def rungs_of(trials: Iterable[TrialRecord]) -> frozenset[int]:
     return frozenset(trial.curve[-1].epoch for trial in trials if trial.stop_reason == "scheduler" and trial.curve)
 
 
-def incumbents(trials: Sequence[TrialRecord], rungs: frozenset[int] = frozenset()) -> list[tuple[float, float]]:
+def incumbents(
+    trials: Sequence[TrialRecord],
+    rungs: frozenset[int] = frozenset(),
+    candidates: Sequence[TrialRecord] | None = None,
+) -> list[tuple[float, float]]:
     """What all trials had spent, in device-seconds, and the best validation log-likelihood known by then, in time.
+
+    `candidates`: those of them that can be handed over, where it is not any.
 
     It changes when a trial ends or reports at a rung; where the depth is learnt, at every report. −∞: none yet. A trial
     spends its device time evenly between start and end, also when a retry left a gap.
@@ -25,7 +31,7 @@ def incumbents(trials: Sequence[TrialRecord], rungs: frozenset[int] = frozenset(
     moments = []
     for trial, (start, end) in zip(trials, spans, strict=True):
         total = trial.cost.device_seconds
-        for spent, value in _gains(trial, rungs):
+        for spent, value in _gains(trial, rungs) if candidates is None or trial in candidates else []:
             moments.append((start + (spent / total if total else 1.0) * (end - start), value))
     moments.sort(key=lambda moment: moment[0])
     found, best = [], -math.inf

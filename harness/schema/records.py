@@ -20,15 +20,17 @@ from harness.schema.settings import (
     SearchSpace,
     TrainingSettings,
 )
+from harness.schema.stage import Cut, Stage
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 
-FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every other kind names a one-shot method
+FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks, trained from scratch
+FINE_TUNED = "fine-tuned"  # the same, cut from a one-shot network and trained on; every other kind names such a method
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
 Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
-PHASES = ("startup", "data", "compile", "train", "validate", "checkpoint", "lost", "other")
+PHASES = ("startup", "data", "compile", "train", "stage", "validate", "checkpoint", "lost", "other")
 NOT_CARRIED_OVER = (
     "checkpoint",
     "lost",
@@ -40,7 +42,7 @@ REPLAYED_SEARCHES = 10  # search seeds that comparisons average a replayed searc
 class TrialConfig(Identified):
     """Everything that determines a trial's numbers: which network, which seed, and the space's settings."""
 
-    kind: str  # FIXED_DEPTH, or the one-shot method that makes the network
+    kind: str  # FIXED_DEPTH, FINE_TUNED, or the one-shot method that makes the network
     depth: Count  # blocks of the network; where it learns its depth, the largest depth D
     seed: Count
     data: DataSettings
@@ -48,6 +50,7 @@ class TrialConfig(Identified):
     posterior: PosteriorSettings
     training: TrainingSettings
     options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
+    cut: Annotated[Cut | None, Later(before=None)] = None  # of a fine-tuned network only
 
     @classmethod
     def of(
@@ -66,7 +69,26 @@ class TrialConfig(Identified):
 
     @property
     def learns_depth(self) -> bool:
-        return self.kind != FIXED_DEPTH
+        return _learns_depth(self.kind)
+
+    @property
+    def epochs(self) -> int:
+        """The most that it is trained for."""
+        most = self.training.max_epochs
+        return max(1, round(self.cut.share * most)) if self.cut else most
+
+    @property
+    def skipped_epochs(self) -> int:
+        """Of the schedule: a fine-tuned network is trained for the last part of it."""
+        return self.training.max_epochs - self.epochs
+
+    @property
+    def one_shot(self) -> "TrialConfig | None":
+        """The trial of the network that a fine-tuned one was cut from."""
+        if self.cut is None:
+            return None
+        whole = {"kind": self.cut.kind, "depth": self.cut.depth, "options": self.cut.options, "cut": None}
+        return self.model_copy(update=whole)
 
     def __hash__(self) -> int:  # options are a dict, which has none
         return hash(self.hash)
@@ -74,6 +96,10 @@ class TrialConfig(Identified):
     @property
     def hash(self) -> str:
         return digest(self)
+
+
+def _learns_depth(kind: str) -> bool:
+    return kind not in (FIXED_DEPTH, FINE_TUNED)
 
 
 class Measures(Frozen):
@@ -131,7 +157,13 @@ class Cost(Frozen):
 
     @property
     def train_seconds(self) -> float:
-        return self.phases.get("train", 0.0)
+        return self.phases.get("train", 0.0) + self.phases.get("stage", 0.0)
+
+    @property
+    def of_a_stage(self) -> "Cost":
+        """The same as what followed a one-shot's training: the seconds of training are a phase of their own."""
+        phases = {**self.phases, "train": 0.0, "stage": self.train_seconds}
+        return self.model_copy(update={"phases": phases})
 
 
 class CurvePoint(Frozen):
@@ -218,7 +250,7 @@ class TrialRecord(Frozen):
 
     @property
     def learns_depth(self) -> bool:
-        return self.kind != FIXED_DEPTH
+        return _learns_depth(self.kind)
 
     @property
     def d_opt(self) -> int:
@@ -445,11 +477,32 @@ class UnitPlan(Identified):
         """That a trial holds: GPUs, or cores where it has none."""
         return self.gpus_per_trial or self.cpus_per_trial
 
+    @property
+    def stage(self) -> Stage:
+        """What follows the training of a one-shot's network."""
+        return Stage.of(self.options) if self.facts.learns_depth else Stage()
+
     def trial_config(self, depth: int) -> TrialConfig:
-        """The configuration of this unit's trial of a depth."""
+        """The configuration of the search's trial of a depth. Whatever follows a one-shot's is no part of it."""
         learns = self.facts.learns_depth
-        kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
+        kind, options = (self.method_file, self.stage.left_out_of(self.options)) if learns else (FIXED_DEPTH, {})
         return TrialConfig.of(self.space, kind, depth, self.seed, options)
+
+    def stage_config(self, depth: int) -> TrialConfig:
+        """Of a network that follows the one-shot's: from scratch, as a search trains this depth, or cut from it."""
+        fixed, stage = TrialConfig.of(self.space, FIXED_DEPTH, depth, self.seed), self.stage
+        if stage.then != "finetune":
+            return fixed
+        whole = self.trial_config(self.space.depth.max)
+        cut = Cut(kind=whole.kind, depth=whole.depth, options=whole.options, share=stage.share)
+        return fixed.model_copy(update={"kind": FINE_TUNED, "cut": cut})
+
+    def config_of(self, trial: TrialRecord) -> TrialConfig:
+        """Of any trial of this unit."""
+        return self.stage_config(trial.depth) if self.is_of_stage(trial) else self.trial_config(trial.depth)
+
+    def is_of_stage(self, trial: TrialRecord) -> bool:
+        return self.facts.learns_depth and not trial.learns_depth
 
     @property
     def hash(self) -> str:

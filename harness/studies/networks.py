@@ -11,6 +11,7 @@ from harness.data import load_training_data
 from harness.data.splits import Array, TrainingData
 from harness.models import DepthNet, OneShotNet
 from harness.networks.base import Backbone
+from harness.running.ledger import Suggested
 from harness.running.messages import checkpoint_key
 from harness.running.store import UnitFolder
 from harness.schema.records import Unit
@@ -49,13 +50,14 @@ def load_network(unit: Unit | None, out: Path, storage: str) -> TrainedNetwork |
     if unit is None or unit.result is None:
         return None
     plan = unit.plan
-    key = UnitFolder(out, plan.space.name, plan.method, plan.seed).storage_key
-    if key is None:
-        return None
     chosen = next(trial for trial in unit.trials if trial.trial_id == unit.result.chosen_trial)
-    config = plan.trial_config(chosen.depth)
+    events = UnitFolder(out, plan.space.name, plan.method, plan.seed).events()
+    suggested = (event for event in events if isinstance(event, Suggested) and event.trial == chosen.trial_id)
+    if (begun := next(suggested, None)) is None:
+        return None
+    config = plan.config_of(chosen)
     data = load_training_data(plan.space.data, plan.seed)
-    with CheckpointStore(storage).fetched(checkpoint_key(key, chosen.trial_id)) as path:
+    with CheckpointStore(storage).fetched(checkpoint_key(begun.task.unit, begun.task.trial)) as path:
         if path is None:
             return None
         return TrainedNetwork(best_network(path, config, data, torch.device("cpu")), data, unit.result.d_opt)

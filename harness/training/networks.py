@@ -115,6 +115,16 @@ def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes:
     return OneShotNet(backbone, weights, network_of(config.network), method, random)
 
 
+def begun_with(
+    config: TrialConfig, data: TrainingData, device: torch.device, whole: OneShotNet | None = None
+) -> DepthNet:
+    """What a trial begins with: a new network; of a fine-tuned one what `whole` predicts with at its depth alone."""
+    network = build_network(config, data.sample_shape, data.n_classes).to(device)
+    if whole is not None and config.cut:
+        network.load_state_dict(at_depth(whole, config.depth).state_dict())
+    return network
+
+
 def set_memory_format(network: nn.Module, memory_format: torch.memory_format) -> None:
     """Of kernels: as a batch of images lies in memory while a network trains, so that no layer has to copy it."""
     for module in network.modules():

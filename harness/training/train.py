@@ -30,7 +30,7 @@ from harness.training.cost import PhaseTimer
 from harness.training.devices import AUTOCAST, memory_for, prepare
 from harness.training.evaluate import measure
 from harness.training.model_file import unpacked
-from harness.training.networks import build_network, check_trial_fits, set_memory_format
+from harness.training.networks import begun_with, build_network, check_trial_fits, set_memory_format
 from harness.training.optimiser import Optimiser, clip, optimiser_of
 from harness.training.recipe import augmented, check_augmentation, rate_factor
 
@@ -59,8 +59,11 @@ def run_trial(
     devices_held: float = 1.0,
     resume_from: Path | None = None,
     timer: PhaseTimer | None = None,
+    whole: OneShotNet | None = None,
 ) -> Trained:
     """Trains one network on `data` and returns it with its cost. Deterministic in (config, data, machine).
+
+    `whole` is the trained one-shot network that a fine-tuned one is cut from.
 
     `resume_from` continues from a checkpoint as if there had been no interruption, to the bit. A loss that is not
     finite ends the trial as failed, with its cost.
@@ -82,7 +85,7 @@ def run_trial(
     with timer.phase("data"):
         rows, train_rows, val_rows = on_device(data, device)
     with timer.phase("startup"):
-        trial = _Trial.start(config, data, device)
+        trial = _Trial.start(config, data, device, whole)
         if checkpoint:
             trial.restore(checkpoint)
 
@@ -150,8 +153,11 @@ class _Trial:
     depths: list[tuple[int, int]] = field(default_factory=list)  # learnt depth: (epoch, d_opt) at each validation
 
     @classmethod
-    def start(cls, config: TrialConfig, data: TrainingData, device: torch.device) -> "_Trial":
-        network = build_network(config, data.sample_shape, data.n_classes).to(device)
+    def start(
+        cls, config: TrialConfig, data: TrainingData, device: torch.device, whole: OneShotNet | None
+    ) -> "_Trial":
+        """Whatever it begins with, optimiser and generators are fresh."""
+        network = begun_with(config, data, device, whole)
         set_memory_format(network, torch.channels_last)
         network.backbone.autocast = AUTOCAST[config.training.precision]
         state = flat.flatten(network)
@@ -188,7 +194,7 @@ class _Trial:
             for step, batch in enumerate(batches):
                 x, y = rows.take(batch)
                 objective = self._step(
-                    augmented(x, settings, self.config.seed, self.epoch, step), y, step, len(batches)
+                    augmented(x, settings, self.config.seed, self.scheduled_epoch, step), y, step, len(batches)
                 )
                 if one_shot:
                     one_shot.method.after_step(one_shot, validation)
@@ -206,7 +212,7 @@ class _Trial:
     def _step(self, x: Tensor, y: Tensor, step: int, steps: int) -> Tensor:
         """One step of the optimiser; the objective before it."""
         settings = self.config.training
-        self.optimiser.factor = rate_factor(settings, self.epoch, step, steps)
+        self.optimiser.factor = rate_factor(settings, self.scheduled_epoch, step, steps)
         self.optimiser.zero_grad()
         objective = self.network.objective(x, y, self.n_train)
         self.scaler.scale(-objective).backward()
@@ -250,6 +256,11 @@ class _Trial:
         values = None if val is None else torch.tensor(val, dtype=torch.float64)
         return network.choose(q, values, self.config.posterior.rule)
 
+    @property
+    def scheduled_epoch(self) -> int:
+        """The schedule's: a fine-tuned network begins in the middle of it."""
+        return self.config.skipped_epochs + self.epoch
+
     def _epoch(self) -> Epoch:
         return Epoch(self.epoch, self.config.training.max_epochs, self.n_train)
 
@@ -265,7 +276,7 @@ class _Trial:
     def stop_reason(self) -> StopReason | None:
         if self.epoch - self.best.epoch >= self.config.training.patience:
             return "patience"
-        return "cap" if self.epoch >= self.config.training.max_epochs else None
+        return "cap" if self.epoch >= self.config.epochs else None
 
     def keep_best(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """The best parameters become the network's. If validation did not choose them, it is done once more."""
