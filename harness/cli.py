@@ -34,6 +34,7 @@ from harness.running.stopping import STOPPED, ends_at_once
 from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
+from harness.schema.stage import Stage
 from harness.spaces import load_space
 from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
@@ -434,6 +435,11 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
         name, loaded = load_method(method)
         options = hashed(loaded)
         one_shot_method(name, options)  # a search has no network to train
+        if Stage.of(options).then:
+            raise UserError(
+                f"harness trial trains one network, and then= trains more after it; leave it out, or use "
+                f"`harness run {space.name} --methods {method}`"
+            )
         return TrialConfig.of(space, name, space.depth.max, seed, options)
     if depth is None or depth > space.depth.max:
         raise UserError(f"--depth must lie in 0…{space.depth.max}, the depths of {space.name}; got {depth}")

@@ -15,7 +15,7 @@ from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.values import Contamination, EqualQuality, Pair, Phases, Reached, WallClock
 from harness.measures import DEVICE_SECONDS, TFLOP, Measure
 from harness.schema import curves
-from harness.schema.records import FIXED_DEPTH, PHASES, WALL_CLOCK_DEVICES
+from harness.schema.records import PHASES, WALL_CLOCK_DEVICES
 from harness.statistics import ratio_interval
 from harness.text.shown import counted
 
@@ -239,7 +239,7 @@ def _seconds_per_sample(units: Sequence[Finished]) -> dict[tuple[str, int], floa
         for trial in unit.trials:
             usable = trial.status != "failed" and len(trial.attempts) <= 1
             if usable and trial.cost.samples and trial.cost.train_seconds > 0:
-                kind = trial.kind if trial.kind == FIXED_DEPTH else unit.method
+                kind = unit.kind_of(trial)
                 seen.setdefault((kind, trial.depth), []).append(trial.cost.train_seconds / trial.cost.samples)
     return {network: sum(values) / len(values) for network, values in seen.items()}
 

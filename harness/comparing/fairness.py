@@ -93,7 +93,7 @@ def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Differenc
     hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for unit in units:
         for trial in unit.trials:
-            kind = trial.kind if trial.kind == FIXED_DEPTH else unit.method  # options are part of a one-shot network
+            kind = unit.kind_of(trial)
             by_hash = hashes.setdefault((kind, trial.depth, trial.seed), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]

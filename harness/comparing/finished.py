@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.schema.records import NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
+from harness.schema.records import FIXED_DEPTH, NOT_CARRIED_OVER, MethodFacts, SearchResult, TrialRecord, Unit, UnitPlan
 from harness.schema.rows import RowValues, read_rows
 
 
@@ -43,6 +43,12 @@ class Finished:
     def searched(self) -> tuple[TrialRecord, ...]:
         """The others."""
         return tuple(trial for trial in self.trials if not self.plan.is_of_stage(trial))
+
+    def kind_of(self, trial: TrialRecord) -> str:
+        """What is the same network in every method: a fixed depth. Options are part of a one-shot, and what it cuts."""
+        if trial.kind == FIXED_DEPTH:
+            return trial.kind
+        return self.method if trial.learns_depth else f"{self.method}, {trial.kind}"
 
     @property
     def chosen(self) -> TrialRecord | None:

@@ -24,7 +24,7 @@ from harness.running.messages import OwnCode
 from harness.running.ray_session import ray_session
 from harness.running.runner import own_code
 from harness.running.unit import RunningUnit
-from harness.schema.records import Progress, TrialConfig, UnitPlan
+from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig, UnitPlan
 from harness.seeds import torch_generator
 from harness.training import devices
 from harness.training.cost import trial_bytes
@@ -83,11 +83,22 @@ def _wanted(units: Sequence[RunningUnit]) -> dict[_Network, list[TrialConfig]]:
     """What is timed: each kind of network of each space at up to three depths, once."""
     wanted: dict[_Network, list[TrialConfig]] = {}
     for plan in (unit.plan for unit in units if not unit.plan.replayed):
-        if _network(plan) not in wanted:
-            depths = _possible(plan)
-            timed = sorted({depths[0], depths[len(depths) // 2], depths[-1]})
-            wanted[_network(plan)] = [plan.trial_config(depth) for depth in timed]
+        kinds = {_network(plan): [plan.trial_config(depth) for depth in _possible(plan)]}
+        if plan.stage.then:
+            kinds[plan.space.name, FIXED_DEPTH] = [_from_scratch(plan, depth) for depth in _after(plan)]
+        for network, configs in kinds.items():
+            timed = sorted({0, len(configs) // 2, len(configs) - 1})
+            wanted.setdefault(network, [configs[place] for place in timed])
     return wanted
+
+
+def _after(plan: UnitPlan) -> range:
+    """Depths that a one-shot may choose."""
+    return range(plan.space.depth.max + 1)
+
+
+def _from_scratch(plan: UnitPlan, depth: int) -> TrialConfig:
+    return TrialConfig.of(plan.space, FIXED_DEPTH, depth, plan.seed)
 
 
 def _network(plan: UnitPlan) -> _Network:
@@ -112,13 +123,29 @@ def _forecast(units: Sequence[RunningUnit], lines: Mapping[_Network, Callable[[i
         plan.trials,
         len(units),
         plan.space.training.max_epochs,
-        device_seconds=sum(
-            _trial_seconds(unit, lines[_network(unit.plan)]) * unit.plan.trials * unit.plan.devices
-            for unit in units
-            if not unit.plan.replayed
-        ),
+        device_seconds=sum(_unit_seconds(unit, lines) * unit.plan.devices for unit in units if not unit.plan.replayed),
         replayed=plan.replayed,
     )
+
+
+def _unit_seconds(unit: RunningUnit, lines: Mapping[_Network, Callable[[int], float]]) -> float:
+    """Of the trials that it trains itself: what another unit of the run lends it is counted there."""
+    plan, stage = unit.plan, unit.plan.stage
+
+    def is_lent(config: TrialConfig) -> bool:
+        return any(lender.trains(config) for lender in unit.lenders)
+
+    seconds = 0.0
+    if not (plan.facts.learns_depth and is_lent(plan.trial_config(plan.space.depth.max))):
+        seconds = _trial_seconds(unit, lines[_network(plan)]) * (plan.trials - stage.most_trials)
+    if stage.then:
+        configs, line = [plan.stage_config(depth) for depth in _after(plan)], lines[plan.space.name, FIXED_DEPTH]
+        each = [
+            0.0 if is_lent(config) else line(config.depth) * config.epochs / config.training.max_epochs
+            for config in configs
+        ]
+        seconds += stage.most_trials * statistics.fmean(each)
+    return seconds
 
 
 def _trial_seconds(unit: RunningUnit, seconds_of: Callable[[int], float]) -> float:

@@ -37,6 +37,11 @@ class Lender:
     def __init__(self, unit: "RunningUnit") -> None:
         self._unit = unit
 
+    def trains(self, config: TrialConfig) -> bool:
+        """Whether it is planned: what a forecast must not count twice."""
+        plan, depths = self._unit.plan, self._unit.planned_depths or ()
+        return config.depth in depths and plan.trial_config(config.depth).hash == config.hash
+
     def lends(self, config: TrialConfig) -> Lent | None:
         """The trial of this configuration, once it has ended."""
         if self._is_settled:

@@ -154,7 +154,7 @@ class _Trial:
 
     @classmethod
     def start(
-        cls, config: TrialConfig, data: TrainingData, device: torch.device, whole: OneShotNet | None
+        cls, config: TrialConfig, data: TrainingData, device: torch.device, whole: OneShotNet | None = None
     ) -> "_Trial":
         """Whatever it begins with, optimiser and generators are fresh."""
         network = begun_with(config, data, device, whole)

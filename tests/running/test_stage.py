@@ -3,19 +3,29 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from harness.comparing import compare
+from harness.data import load_training_data
 from harness.errors import UserError
 from harness.methods import known_methods, parse_methods
 from harness.options import RunOptions
 from harness.replaying.rehearsal import rehearse, unimodal
-from harness.running.ledger import Suggested
+from harness.running.ledger import Event, Suggested
+from harness.running.messages import StageTask, TrainTask, checkpoint_key
 from harness.running.result import contradictions
 from harness.running.runner import _spent, make_units
+from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
 from harness.schema.records import FINE_TUNED, FIXED_DEPTH, Unit
 from harness.schema.stage import Stage
+from harness.training.checkpoints import CheckpointStore
+from harness.training.model_file import load_model
+from harness.training.train import best_network
 from tests.rehearsed import small_space
+from tests.running.results import SMALL, searches
 
+SPACE = (*SMALL, "depth.max=5", "training.max_epochs=40", "training.lr_drop_epoch=30", "data.n_test=60")
 ONE_SHOTS = [name for name, method in parse_methods("all").items() if method.learns_depth]
 STAGES = ("then=retrain", "then=finetune:share=0.5", "then=top:k=3")
 
@@ -28,8 +38,8 @@ def units_of(out: Path, methods: str, **options: object) -> list[RunningUnit]:
     return units
 
 
-def run(out: Path, methods: str, **more: int) -> dict[str, Unit]:
-    rehearse(units := units_of(out, methods), **more)
+def run(out: Path, methods: str, slots: int = 1) -> dict[str, Unit]:
+    rehearse(units := units_of(out, methods), slots=slots)
     assert all(unit.failure is None for unit in units), [unit.failure for unit in units]
     return {unit.plan.method: unit.folder.read() for unit in units}
 
@@ -179,3 +189,66 @@ def test_every_one_shot_takes_a_stage_without_a_line_of_its_own(tmp_path: Path) 
     units = run(tmp_path, ",".join(f"{name}:then=retrain" for name in ONE_SHOTS))
     assert all(len(unit.trials) == 2 for unit in units.values())
     assert unimodal(0, 50) == units[f"{ONE_SHOTS[0]}:then=retrain"].result.val.log_likelihood  # type: ignore[union-attr]
+
+
+# --- really trained ---------------------------------------------------------------------------------------------------
+
+
+def trained_depths(out: Path, units: dict[str, Unit], row: str) -> dict[int, dict[str, torch.Tensor]]:
+    """Depth → weights of the fixed-depth networks that a unit trained, or was told of, from their checkpoints."""
+    plan = units[row].plan
+    data, found = load_training_data(plan.space.data, plan.seed), {}
+    for event in UnitFolder(out, plan.space.name, row, plan.seed).events():
+        if isinstance(event, Suggested) and isinstance(event.task, TrainTask | StageTask):
+            config = event.task.config
+            with CheckpointStore(str(out / "checkpoints")).fetched(
+                checkpoint_key(event.task.unit, event.task.trial)
+            ) as path:
+                assert path is not None
+                if config.kind == FIXED_DEPTH:
+                    found[config.depth] = best_network(path, config, data, torch.device("cpu")).state_dict()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+@pytest.mark.parametrize("replay", [False, True])
+def test_what_is_retrained_is_grids_network_of_that_depth_to_the_bit(tmp_path: Path, replay: bool) -> None:
+    """For every one-shot; in a replay from grid's recordings, of which every second depth is missing here."""
+    rows = [f"{name}:then=retrain" for name in ONE_SHOTS] + ["exits:then=top", "exits:then=finetune", "exits"]
+    methods = ",".join([*rows, "grid"])
+    settings = (*SPACE, "depth.step=2") if replay else SPACE
+    outcome = searches(tmp_path, methods, *settings, replay=replay)
+    assert outcome.failures == {}
+    units = {unit.plan.method: unit for unit in outcome.units}
+    of_grid = trained_depths(tmp_path, units, "grid")
+    every_depth = searches(tmp_path / "all", "grid", *SPACE)
+    known = trained_depths(tmp_path / "all", {"grid": every_depth.units[0]}, "grid")
+    assert set(of_grid) == ({0, 2, 4} if replay else set(range(6)))
+    for row in rows[:-2]:
+        unit, retrained = units[row], trained_depths(tmp_path, units, row)
+        assert unit.result
+        assert unit.result.d_opt in retrained
+        for depth, weights in retrained.items():
+            assert weights.keys() == known[depth].keys()
+            assert all(torch.equal(weights[name], known[depth][name]) for name in weights)
+        model = load_model(UnitFolder(tmp_path, "quickstart", row, 0).model_path).network.state_dict()
+        chosen = known[unit.result.d_opt]
+        assert all(torch.equal(model[name], chosen[name]) for name in chosen)
+        tasks = [e.task for e in UnitFolder(tmp_path, "quickstart", row, 0).events() if isinstance(e, Suggested)]
+        lent = {task.config.depth for task in tasks if isinstance(task, StageTask) and "/grid/" in task.unit}
+        assert lent == ({depth for depth in retrained if depth in of_grid} if replay else set())
+        spent = sum(trial.cost.held_seconds for trial in unit.trials)
+        assert unit.result.cost.held_seconds == pytest.approx(spent)
+        assert sum(unit.result.cost.phases.values()) == pytest.approx(spent)
+        assert unit.result.cost.phases["stage"] > 0
+        assert unit.result.cost.tflop == pytest.approx(sum(trial.cost.tflop for trial in unit.trials))
+    plain, tuned = units["exits"], units["exits:then=finetune"]
+    assert plain.trials[0].val == tuned.trials[0].val
+    assert tuned.trials[1].cost.epochs == 8
+    assert [check for unit in outcome.units for check in contradictions(unit, _events(tmp_path, unit))] == []
+    assert compare(outcome.units).fairness == ()
+
+
+def _events(out: Path, unit: Unit) -> list[Event]:
+    return list(UnitFolder(out, unit.plan.space.name, unit.plan.method, unit.plan.seed).events())
