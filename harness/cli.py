@@ -283,20 +283,21 @@ def compare(space_name: str, reference: str | None, form: str, usd_per_hour: flo
 
 
 def _print_comparison(results: api.Results, form: str, full: bool) -> None:
-    """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
+    """As a table: what to do and the verdicts on one screen, then all tables, or the notes that matter most."""
     from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 
     comparison, written = results.comparison, {"json": as_json, "md": as_markdown, "csv": as_csv}
     if form in written:
         _say(written[form](comparison).rstrip("\n"))
+        return
+    console.print(verdict(comparison))
+    if full:
+        console.print(summary(comparison), details(comparison))
+        console.print(comparison.recommendation.sentence, style="bold")  # where a terminal's screen ends
     else:
-        if full:
-            console.print(details(comparison), summary(comparison))
-        console.print(verdict(comparison))
-        if not full:
-            console.print(leading_notes(comparison))
-            tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
-            console.print(f"tables: {tables}", soft_wrap=True)
+        console.print(leading_notes(comparison))
+        tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
+        console.print(f"tables: {tables}", soft_wrap=True)
 
 
 @commands.command()
