@@ -29,7 +29,7 @@ class NormalWeights(DepthWeights):
         # Φ(b) − Φ(a) = Φ(−a) − Φ(−b): of the two, the one in the left tail, where log Φ is exact.
         right = lower + upper > 0
         sigma = F.softplus(self.spread)
-        far = torch.special.log_ndtr(torch.where(right, -lower, upper) / sigma)
+        far: Tensor = torch.special.log_ndtr(torch.where(right, -lower, upper) / sigma)
         near = torch.special.log_ndtr(torch.where(right, -upper, lower) / sigma)
         return far + torch.log(-torch.expm1(near - far))
 

@@ -159,11 +159,11 @@ def test_the_normal_posterior_climbs_the_elbo() -> None:
     def step() -> Tensor:
         optimiser.zero_grad()
         loss = -network.objective(x, y, len(y))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     for _ in range(5):
-        optimiser.step(step)  # type: ignore[no-untyped-call]
+        optimiser.step(step)
     reached = len(y) * float(network.objective(x, y, len(y)).detach())
     log_likelihoods = len(y) * network.log_likelihood_per_depth(x, y).double().detach().numpy()
     log_beta = posterior.log_beta.double().numpy()
