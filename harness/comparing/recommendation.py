@@ -12,7 +12,7 @@ from statistics import fmean
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.headroom import DEEPEST, RANDOM
 from harness.comparing.numbers import duration, listed, mean_and_spread, plain, ratio, ratio_with_ends, signed
-from harness.comparing.sentences import AGAIN, CANNOT_SAY, COST_WORDS, matches, word_of
+from harness.comparing.sentences import AGAIN, CANNOT_SAY, COST_WORDS, in_all, matches, word_of
 from harness.comparing.values import Headroom, Pair, Recommendation, Stage, Winner
 from harness.judging.two_keys import MOST_SEEDS
 from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, shown
@@ -77,7 +77,9 @@ def recommend(known: Known) -> Recommendation:
         return _any_depth(known, needed) if _any_depth_will_do(known, needed) else _no_search(known, needed)
     if known.able:
         return _use(known, known.able[0])
-    return _search(known, needed) if needed and needed.outcome == "search pays" else _not_decided(known)
+    if needed and needed.outcome in ("search pays", "search is better"):
+        return _search(known, needed)
+    return _not_decided(known)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
@@ -128,6 +130,7 @@ def _use(known: Known, pair: Pair) -> Recommendation:
     learns, share = pair.method in known.one_shots, known.share(pair)
     what = f"Use {pair.method} instead of a search" if learns else f"Search with {pair.method}"
     others = [said for said in (_failing(known), _open(known, share)) if said]
+    others += [f"{said}." for said in [_by_how_much(known.needed)] if said]
     if known.needed is None:
         others.append(f"{CANNOT_SAY}: no method here trained every depth.")
     return Recommendation(
@@ -154,7 +157,8 @@ def _search(known: Known, needed: Headroom) -> Recommendation:
         costs=f"{mean_and_spread(row.values[known.cost.key])} {known.cost.unit} a seed, for all depths"
         if row and known.cost.key in row.values
         else "the training of every depth",
-        risks=_open(known).rstrip(".") or "none that these seeds show: whatever is cheaper is shown to be worse",
+        risks=". ".join(filter(None, (_by_how_much(needed), _open(known).rstrip("."))))
+        or "none that these seeds show: whatever is cheaper is shown to be worse",
     )
 
 
@@ -219,6 +223,14 @@ def _open(known: Known, share: float = math.inf) -> str:
     found = list(known.still_open(below=share).items())[:2]
     shares = [f"{name} ({ratio(at)}{' of the cost' * (place == 0)})" for place, (name, at) in enumerate(found)]
     return f"Whether {' or '.join(shares)} would do as well is not decided." if shares else ""
+
+
+def _by_how_much(needed: Headroom | None) -> str:
+    """Where a search is better than none and nobody knows whether that is worth it."""
+    if needed is None or needed.outcome != "search is better":
+        return ""
+    seeds = f": {in_all(needed.seeds_needed)} should tell" if needed.seeds_needed else ""
+    return f"Whether {needed.rule} is worse by more than the margin is open{seeds}"
 
 
 def _failing(known: Known) -> str:

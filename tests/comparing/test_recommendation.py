@@ -13,8 +13,10 @@ from rich.console import Console
 from harness.api.results import Results
 from harness.comparing import Comparison, compare
 from harness.comparing.numbers import duration
+from harness.comparing.recommendation import Known, recommend
 from harness.comparing.render import as_json, as_markdown, verdict
 from harness.comparing.values import Recommendation
+from harness.measures import DEVICE_SECONDS
 from harness.reporting.html import _answer
 from harness.schema.records import Unit
 from harness.tracking.texts import experiment_note
@@ -128,6 +130,31 @@ def test_a_search_over_all_depths_that_pays_alone_is_recommended() -> None:
     said = recommended(make_units(("grid",), range(12), space=make_space(depth=DEEP)))
     assert said.action == "search" and said.use == "grid"
     assert said.sentence.startswith("Search with grid: it beats ") and "no other method" in said.sentence
+
+
+def test_better_by_an_open_amount_is_a_risk() -> None:
+    """The sign is certain, the margin is not: search, and know what that may be worth."""
+    comparison = compare(make_units(("grid",), range(12), space=make_space(depth=DEEP)))
+    assert comparison.headroom
+    needed = comparison.headroom.model_copy(
+        update={"outcome": "search is better", "rule": "the deepest network", "seeds_needed": 30}
+    )
+    known = Known(
+        needed=needed,
+        exhaustive="grid",
+        stage=comparison.search,
+        one_shots=(),
+        cost=DEVICE_SECONDS,
+        margins=comparison.margins,
+        depths=(0, 40),
+        spread=comparison.depth_spread,
+        seconds_per_seed=None,
+    )
+    said = recommend(known)
+    assert said.sentence.startswith("Search with grid: it beats the deepest network and a random depth")
+    assert said.risks == (
+        "Whether the deepest network is worse by more than the margin is open: about 30 seeds in all (4 in 5) should tell"
+    )
 
 
 def test_what_is_cheaper_and_open_is_named() -> None:
