@@ -168,7 +168,9 @@ class RunOptions(Frozen):
         A job of Ray's starts in a folder whose name changes with any file in it. Results that every command of a job
         should find again are therefore kept in the storage, and wherever they are on a cluster, by an absolute path.
         """
-        address = self.address or checked_address(os.environ.get(ADDRESS) or LOCAL, ADDRESS)
+        address = self.address or LOCAL
+        if self.address in (None, "auto"):  # of which Ray itself would say the same
+            address = checked_address(os.environ.get(ADDRESS) or address, ADDRESS)
         storage = self.storage or (checked_storage(os.environ[STORAGE]) if os.environ.get(STORAGE) else None)
         out = self.out
         if address == LOCAL:
