@@ -327,6 +327,13 @@ def headroom_phrase(found: Headroom) -> str:
                 f"Search pays: nothing that does without one comes within the margin of {found.search}'s choice; "
                 f"{rule} is worse by {_losses(pair, lost)}."
             )
+        case "search is better":
+            lost = [quality for quality in asked if _word(pair, quality.key) == "worse"]
+            return (
+                f"A search is better than none: {rule} is worse than {found.search}'s choice by "
+                f"{_losses(pair, lost)}; whether by more than the margin is open, {in_all(found.seeds_needed)} would "
+                "decide."
+            )
         case _:
             open_ = [quality for quality in asked if _word(pair, quality.key) not in WITHIN_THE_MARGIN]
             needed = f"{in_all(found.seeds_needed)} would decide" if len(pair.seeds) > 1 else "one seed cannot tell"

@@ -135,10 +135,14 @@ class DepthCheck(Frozen):
     rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
 
 
+# Better by more than the margin, better and maybe by less, as good without one, none of these for certain.
+HeadroomOutcome = Literal["search pays", "search is better", "no search is needed", "not decided"]
+
+
 class Headroom(Frozen):
     """Whether a search over depths is needed: what its choice is worth against networks that nobody searched for."""
 
-    outcome: Literal["search pays", "no search is needed", "not decided"]
+    outcome: HeadroomOutcome
     search: str  # the method that trained every depth
     best_rule: str  # of those that do not search, the best one on validation
     gains: dict[str, Interval]  # of judged qualities: the search's choice − that rule's, in the measure's own direction

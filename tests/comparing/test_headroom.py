@@ -21,6 +21,7 @@ from harness.comparing.headroom import (
     headroom,
 )
 from harness.comparing.render import as_json, as_markdown, verdict
+from harness.comparing.sentences import in_all
 from harness.comparing.tables import summary_tables
 from harness.comparing.values import Headroom, MethodRow
 from harness.measures import DEPTH, DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP
@@ -161,7 +162,7 @@ def test_replayed_and_live_give_the_same_rows() -> None:
             assert ours.per_seed[key] == theirs.per_seed[key]
 
 
-# --- the three outcomes -------------------------------------------------------------------------------------------
+# --- the outcomes -------------------------------------------------------------------------------------------
 
 FLAT = dict.fromkeys(DEPTHS, -0.1)
 PEAKED = {depth: -0.1 - 0.02 * (depth - 4) ** 2 for depth in DEPTHS}
@@ -175,6 +176,31 @@ def test_simulated_studies_get_the_right_words(curve: Mapping[int, float], outco
     found = [headroom(made_up(curve, 12, 0.012, study), "grid", MARGINS) for study in range(100)]
     said = [each for each in found if each and each.outcome == outcome and each.sentence.startswith(begins)]
     assert len(said) >= 95, [each.sentence for each in found if each and each not in said]
+
+
+def test_where_nothing_is_worth_a_search_noise_does_not_make_it_so() -> None:
+    """So noisy that little can be decided: whatever is said for a search is said in error."""
+    found = [headroom(made_up(FLAT, 12, 0.06, study), "grid", MARGINS) for study in range(100)]
+    wrong = [each.sentence for each in found if each and each.outcome in ("search pays", "search is better")]
+    assert len(wrong) <= 5, wrong
+
+
+def test_better_by_an_open_amount_is_said_as_such() -> None:
+    """Ahead on every seed, by about the margin: the sign is certain, the margin is not."""
+    rng = np.random.default_rng(0)
+    [*seeds] = made_up({0: -1.0, 1: -0.1, 2: -0.1}, 12, 0.0, 0)
+    changed = []
+    for seed in seeds:
+        behind = -0.1 - abs(rng.normal(0.06, 0.03))
+        test = seed.at[2].test.model_copy(update={"log_likelihood": behind})
+        deepest = replace(seed.at[2], validation=behind, test=test)
+        changed.append(AllDepths(seed.seed, {**seed.at, 2: deepest}, 1))
+    found = headroom(changed, "grid", MARGINS)
+    assert found and found.outcome == "search is better" and found.rule == DEEPEST
+    assert found.sentence.startswith("A search is better than none: the deepest network, at 0.50 of grid's cost, is ")
+    assert found.seeds_needed is not None and in_all(found.seeds_needed) in found.sentence
+    [pair] = [each for each in found.stage.pairs if each.method == DEEPEST]
+    assert pair.verdicts["test_log_likelihood"].outcome == "worse"
 
 
 def test_what_is_not_decided_says_how_many_seeds() -> None:
@@ -208,7 +234,7 @@ def test_one_quality_beyond_the_margin_is_enough_to_lose() -> None:
         }
         seeds.append(AllDepths(seed, at, 0))
     found = headroom(seeds, "grid", MARGINS)
-    assert found and found.outcome == "not decided"
+    assert found and found.outcome == "search is better"
     assert found.seeds_needed is not None and found.seeds_needed < 100
 
 
