@@ -104,7 +104,7 @@ class RunOptions(Frozen):
     storage: str | None = None
     """Folder or URI for checkpoints that every node can reach (default: HARNESS_STORAGE)."""
     out: Path = DEFAULT_OUT
-    """Folder for the results; on a cluster whose storage is a folder, its subfolder results is the default."""
+    """Folder for the results; with a folder as --storage, that folder unless you give another."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
     debug: bool = False
@@ -165,18 +165,17 @@ class RunOptions(Frozen):
     def placed(self) -> "RunOptions":
         """With what the surroundings say where nothing was given: the cluster, its storage, and where results are kept.
 
-        A job of Ray's starts in a folder whose name changes with any file in it. Results that every command of a job
-        should find again are therefore kept in the storage, and wherever they are on a cluster, by an absolute path.
+        A job of Ray's starts in a folder whose name changes with any file in it. Results that its next submission
+        should find are therefore kept in the storage; on a cluster they have an absolute path in any case.
         """
         address = self.address or LOCAL
         if self.address in (None, "auto"):  # of which Ray itself would say the same
             address = checked_address(os.environ.get(ADDRESS) or address, ADDRESS)
         storage = self.storage or (checked_storage(os.environ[STORAGE]) if os.environ.get(STORAGE) else None)
-        out = self.out
+        in_storage = storage and "://" not in storage and "out" not in self.model_fields_set
+        out = Path(str(storage)) if in_storage else self.out
         if address == LOCAL:
-            return self.model_copy(update={"address": None, "storage": storage})
-        if storage and "://" not in storage and "out" not in self.model_fields_set:
-            out = Path(storage) / DEFAULT_OUT
+            return self.model_copy(update={"address": None, "storage": storage, "out": out})
         return self.model_copy(update={"address": address, "storage": storage, "out": out.absolute()})
 
     @property

@@ -33,20 +33,21 @@ def test_ray_jobs_use_their_cluster_and_keep_results_in_its_storage(monkeypatch:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # as Ray sets it for a job
     monkeypatch.setenv("HARNESS_STORAGE", "/nfs/depth")
     placed = RunOptions.of().placed()
-    assert (placed.address, placed.storage, placed.out) == ("10.0.0.1:6379", "/nfs/depth", Path("/nfs/depth/results"))
+    assert (placed.address, placed.storage, placed.out) == ("10.0.0.1:6379", "/nfs/depth", Path("/nfs/depth"))
 
 
 def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv("HARNESS_STORAGE", "/nfs/depth")
-    given = RunOptions.of(address="auto", storage="s3://bucket/depth", out="results").placed()
-    assert (given.address, given.storage, given.out) == ("auto", "s3://bucket/depth", Path("results").absolute())
-    here = RunOptions.of(address="local").placed()
+    given = RunOptions.of(address="10.9.9.9:6379", storage="s3://bucket/depth", out="results").placed()
+    assert (given.address, given.storage) == ("10.9.9.9:6379", "s3://bucket/depth")
+    assert given.out == Path("results").absolute()
+    assert RunOptions.of(address="auto").placed().address == "10.0.0.1:6379", "Ray would say so, too"
+    here = RunOptions.of(address="local", out="results").placed()
     assert (here.address, here.out) == (None, Path("results"))
 
 
 def test_without_a_cluster_nothing_moves() -> None:
-    assert RunOptions.of(storage="/nfs/depth").placed() == RunOptions.of(storage="/nfs/depth")
     assert RunOptions.of().placed() == RunOptions.of()
 
 
@@ -171,8 +172,8 @@ def jobs(folder: str, temp: str) -> None:
     assert results.failures == {} and len(results.units) == 2
     assert [path.name for path in seen.iterdir()] == ["worker"], "it did not train on the cluster"
     assert any(line.startswith("own.npz (0.0 MiB) is sent") for line in told), told
-    kept = storage / "results" / "mine"
-    assert results.out == storage / "results" and (kept / "grid" / "seed-0" / "result.json").is_file()
+    kept = storage / "mine"
+    assert results.out == storage and (kept / "grid" / "seed-0" / "result.json").is_file()
     assert {unit.result.final.n_test for unit in results.units if unit.result} == {18}
 
     # The folder has changed, and so has its name: nothing is trained again.
