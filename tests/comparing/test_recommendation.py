@@ -153,7 +153,8 @@ def test_better_by_an_open_amount_is_a_risk() -> None:
     said = recommend(known)
     assert said.sentence.startswith("Search with grid: it beats the deepest network and a random depth")
     assert said.risks == (
-        "Whether the deepest network is worse by more than the margin is open: about 30 seeds in all (4 in 5) should tell"
+        "Whether the deepest network is worse by more than the margin is open: about 30 seeds in all (4 in 5) should "
+        "tell"
     )
 
 
