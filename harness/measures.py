@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harness.schema.records import PHASES, Cost, Measures, SearchResult
+from harness.schema.records import SHOWN_PHASES, STAGE, Cost, Measures, SearchResult
 from harness.schema.settings import Margins
 
 Better = Literal["lower", "higher"]
@@ -296,6 +296,6 @@ DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a 
 
 def shown_phases(seconds: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
     """The phases of a table of these costs: compiling, and what followed a one-shot, only where there is any."""
-    rare = {"compile", "stage"}
+    rare = {"compile", STAGE}
     seen = {phase for each in seconds for phase in rare if each.get(phase, 0.0) > 0}
-    return tuple(phase for phase in PHASES if phase not in rare or phase in seen)
+    return tuple(phase for phase in SHOWN_PHASES if phase not in rare or phase in seen)

@@ -15,7 +15,7 @@ from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.values import Contamination, EqualQuality, Pair, Phases, Reached, WallClock
 from harness.measures import DEVICE_SECONDS, TFLOP, Measure
 from harness.schema import curves
-from harness.schema.records import PHASES, WALL_CLOCK_DEVICES
+from harness.schema.records import SHOWN_PHASES, WALL_CLOCK_DEVICES
 from harness.statistics import ratio_interval
 from harness.text.shown import counted
 
@@ -37,7 +37,7 @@ def phases_of(method: str, units: Sequence[Finished]) -> Phases:
     refits = [unit.result.refit.cost.device_seconds for unit in units if unit.result.refit is not None]
     return Phases(
         method=method,
-        device_seconds={phase: mean([_phase(unit, phase) for unit in units]) for phase in PHASES},
+        device_seconds={phase: mean([_phase(unit, phase) for unit in units]) for phase in SHOWN_PHASES},
         total=mean([unit.result.cost.device_seconds for unit in units]),
         worker_start=mean([unit.result.worker_start_device_seconds for unit in units]),
         final_eval=mean([unit.result.final.seconds for unit in units]),

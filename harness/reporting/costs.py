@@ -7,7 +7,7 @@ from harness.comparing.numbers import inverse, mean_and_spread, plain, ratio_wit
 from harness.comparing.values import Comparison
 from harness.measures import DEVICE_SECONDS
 from harness.reporting.drawing import INK, MARKERS, Drawing, draw, legend_below, plain_axis
-from harness.schema.records import PHASES
+from harness.schema.records import SHOWN_PHASES
 
 # Apart from the methods' colours, ordered from the useful to the wasted; light and dark alternate.
 PHASE_COLOURS = {
@@ -114,7 +114,7 @@ def wall_clock_lines(comparison: Comparison) -> Drawing:
 
 def phases_stacked(comparison: Comparison) -> Drawing:
     methods = comparison.phases
-    used = [phase for phase in PHASES if any(item.device_seconds[phase] > 0 for item in methods)]
+    used = [phase for phase in SHOWN_PHASES if any(item.device_seconds[phase] > 0 for item in methods)]
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()

@@ -30,7 +30,9 @@ FINE_TUNED = "fine-tuned"  # the same, cut from a one-shot network and trained o
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
 Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
-PHASES = ("startup", "data", "compile", "train", "stage", "validate", "checkpoint", "lost", "other")
+PHASES = ("startup", "data", "compile", "train", "validate", "checkpoint", "lost", "other")  # that a worker times
+STAGE = "stage"  # training after a one-shot's own: a phase where there is any
+SHOWN_PHASES = (*PHASES[:4], STAGE, *PHASES[4:])
 NOT_CARRIED_OVER = (
     "checkpoint",
     "lost",
@@ -157,12 +159,12 @@ class Cost(Frozen):
 
     @property
     def train_seconds(self) -> float:
-        return self.phases.get("train", 0.0) + self.phases.get("stage", 0.0)
+        return self.phases.get("train", 0.0) + self.phases.get(STAGE, 0.0)
 
     @property
     def of_a_stage(self) -> "Cost":
         """The same as what followed a one-shot's training: the seconds of training are a phase of their own."""
-        phases = {**self.phases, "train": 0.0, "stage": self.train_seconds}
+        phases = {**self.phases, "train": 0.0, STAGE: self.train_seconds}
         return self.model_copy(update={"phases": phases})
 
 

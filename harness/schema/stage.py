@@ -26,8 +26,9 @@ class Stage(Identified):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        for option, then in {"share": "finetune", "k": "top"}.items():
-            if option in self.model_fields_set and self.then != then:
+        given = {"share": (self.share != DEFAULT_SHARE, "finetune"), "k": (self.k != DEFAULT_K, "top")}
+        for option, (is_set, then) in given.items():
+            if is_set and self.then != then:
                 raise ValueError(f"{option} belongs to then={then}; got then={self.then or 'null'}")
         return self
 

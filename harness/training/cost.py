@@ -19,7 +19,7 @@ from harness.models.build import build_backbone, parameter_count
 from harness.models.passes import Passes
 from harness.networks import network_of
 from harness.schema.networks import NetworkSettings
-from harness.schema.records import PHASES, Cost, TrialConfig
+from harness.schema.records import PHASES, STAGE, Cost, TrialConfig
 from harness.training.devices import threads, wait_for
 
 
@@ -64,10 +64,11 @@ class PhaseTimer:
 
 def total(costs: Sequence[Cost]) -> Cost:
     """The cost of a search: the sum over all its trials, which all hold the same share of devices."""
+    named = (*PHASES, STAGE) if any(STAGE in cost.phases for cost in costs) else PHASES
     return Cost(
         held_seconds=sum(cost.held_seconds for cost in costs),
         devices=costs[0].devices if costs else 1.0,
-        phases={phase: sum(cost.phases.get(phase, 0.0) for cost in costs) for phase in PHASES},
+        phases={phase: sum(cost.phases.get(phase, 0.0) for cost in costs) for phase in named},
         tflop=sum(cost.tflop for cost in costs),
         epochs=sum(cost.epochs for cost in costs),
         samples=sum(cost.samples for cost in costs),

@@ -18,7 +18,7 @@ from harness.measures import shown_phases
 from harness.methods import known_methods, load_method, parse_methods
 from harness.options import RunOptions
 from harness.running.runner import make_units
-from harness.schema.records import FIXED_DEPTH, PHASES, Cost, Progress, TrialConfig, TrialRecord
+from harness.schema.records import FIXED_DEPTH, PHASES, SHOWN_PHASES, Cost, Progress, TrialConfig, TrialRecord
 from harness.spaces import load_space
 from harness.training import compiling
 from harness.training.compiling import check_compiler
@@ -35,6 +35,7 @@ def test_phases_of_earlier_records_read_and_show_as_they_did() -> None:
     earlier = Cost(held_seconds=3.0, phases={phase: 0.5 for phase in PHASES if phase != "compile"})
     assert shown_phases([earlier.phases]) == tuple(phase for phase in PHASES if phase != "compile")
     assert shown_phases([earlier.phases, {"compile": 1.0}]) == PHASES
+    assert shown_phases([earlier.phases, {"compile": 1.0, "stage": 1.0}]) == SHOWN_PHASES
     assert "ran_eagerly" not in TrialRecord.model_json_schema()["required"]
 
 
