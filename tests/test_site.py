@@ -197,7 +197,7 @@ def test_the_site_in_chromium(width: int, served: str, site: Path) -> None:
             tab.wait_for_function(f"{background} != '{light}'")
             opens = "input[name=query]" if width > 1000 else "label.md-header__button[for='__search']"
             tab.locator(opens).click()
-            tab.keyboard.type("posterior gap")
+            tab.keyboard.type("posterior_gap_nats")
             found = tab.locator(".md-search-result__link").first
             found.wait_for(state="attached")
             first = found.get_attribute("href")
