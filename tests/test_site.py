@@ -81,13 +81,13 @@ def test_the_page_on_one_shot_networks_has_every_hook() -> None:
 
 
 def test_every_column_of_the_frames_is_explained() -> None:
-    text = page("columns.md")
+    text = page("answer/columns.md")
     columns = {*trial_frame(make_units(seeds=range(2))).columns, *VERDICT_COLUMNS, "method", "seed", "status"}
     assert [name for name in sorted(columns) if f"`{name}`" not in text] == []
 
 
 def test_every_table_of_a_comparison_is_explained() -> None:
-    text = page("columns.md")
+    text = page("answer/columns.md")
     comparison = compare(make_units(seeds=range(3), refit=True))
     titles = {view.title for view in (*summary_tables(comparison), *detail_tables(comparison))}
     explained = re.findall(r"^\| ([A-Z][^|]+) \|", text, re.MULTILINE)
@@ -108,7 +108,7 @@ def test_an_example_keeps_every_rule(name: str) -> None:
 @pytest.mark.slow
 def test_the_worked_example_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page("worked_example.md"), re.DOTALL)
+    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page("answer/worked_example.md"), re.DOTALL)
     names: dict[str, Any] = {}
     assert len(pairs) == 5
     for code, shown in pairs:
@@ -148,7 +148,7 @@ def test_generated_parts_are_there(site: Path) -> None:
     def text(name: str) -> str:
         return (site / name).read_text(encoding="utf-8")
 
-    assert "<code>posterior_gap_nats</code>" in text("columns.html")
+    assert "<code>posterior_gap_nats</code>" in text("answer/columns.html")
     assert "<code>--until-verdict</code>" in text("reference/command_line.html")
     assert "harness.run" in text("reference/api.html") and "log_likelihood_at" in text("reference/api.html")
     assert "interim analysis" in text("reference/glossary.html")
