@@ -451,12 +451,13 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
         name, loaded = load_method(method)
         options = hashed(loaded)
         one_shot_method(name, options)  # a search has no network to train
-        if Stage.of(options).then:
+        stage = Stage.of(options)
+        if stage.then != type(loaded).model_fields["then"].default:
             raise UserError(
                 f"harness trial trains one network, and then= trains more after it; leave it out, or use "
                 f"`harness run {space.name} --methods {method}`"
             )
-        return TrialConfig.of(space, name, space.depth.max, seed, options)
+        return TrialConfig.of(space, name, space.depth.max, seed, stage.left_out_of(options))
     if depth is None or depth > space.depth.max:
         raise UserError(f"--depth must lie in 0…{space.depth.max}, the depths of {space.name}; got {depth}")
     return TrialConfig.of(space, FIXED_DEPTH, depth, seed)

@@ -13,7 +13,7 @@ from harness.comparing.recommendation import Known, recommend, winner
 from harness.comparing.sentences import margins_phrase, sentence
 from harness.comparing.stages import judged_stages
 from harness.comparing.values import Comparison
-from harness.comparing.yardsticks import classes, depth_check, depth_spread, floor, resolution
+from harness.comparing.yardsticks import classes, depth_check, depth_spread, floor, loss, resolution
 from harness.schema.records import Looks, Unit
 
 __all__ = ["Comparison", "compare"]
@@ -39,6 +39,7 @@ def compare(
     fairness = tuple(differences_between(asked.finished))
     spread = depth_spread(asked.all_depths)
     checks = tuple(check for each in by_method.values() if (check := depth_check(each, asked.all_depths)))
+    lost = (loss(each, asked.all_depths) for each in by_method.values())
     equal = (equal_quality(asked.ours, theirs, margins.log_likelihood) for theirs in asked.others)
     whole = [found for unit in asked.all_depths if (found := all_depths_of(unit))]
     needed = headroom(whole, asked.exhaustive or "", margins, cost, looks.all)
@@ -80,6 +81,7 @@ def compare(
         wall_clock=tuple(wall_clock(method, group) for method, group in by_method.items()),
         phases=tuple(phases_of(method, group) for method, group in by_method.items()),
         depth_checks=checks,
+        losses=tuple(each for each in lost if each),
         classes=classes(by_method),
         floor=lowest,
         resolution=sharpness,

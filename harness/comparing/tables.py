@@ -15,7 +15,19 @@ from harness.comparing.numbers import (
     signed_median,
 )
 from harness.comparing.sentences import COST_WORDS, seeds_needed, too_few
-from harness.comparing.values import Comparison, Floor, Headroom, MethodRow, Pair, Reached, Stage
+from harness.comparing.values import (
+    ALL_PARTS,
+    LOSS_PARTS,
+    Comparison,
+    DepthCheck,
+    Floor,
+    Headroom,
+    Loss,
+    MethodRow,
+    Pair,
+    Reached,
+    Stage,
+)
 from harness.judging.words import WITHHELD, shown
 from harness.measures import (
     ACCURACY,
@@ -23,6 +35,7 @@ from harness.measures import (
     COSTS,
     DEPTH,
     DEVICE_SECONDS,
+    LOG_LIKELIHOOD,
     QUALITIES,
     Better,
     Measure,
@@ -155,8 +168,12 @@ def _percent(confidence: float) -> str:
     return f"{100 * confidence:.3g} %"
 
 
-def quality_table(stage: Stage, floor: Floor | None) -> TableView:
-    """With two lines for what needs no network, where it was measured."""
+def quality_table(stage: Stage, floor: Floor | None, checks: Sequence[DepthCheck] = ()) -> TableView:
+    """With two lines for what needs no network, where it was measured.
+
+    `checks`: of one-shots, how well they rank the depths, which says whether they can choose at all.
+    """
+    ranks = {check.method: rank(check) for check in checks if check.rank_correlation is not None}
     rows = (*stage.rows, *((floor.linear, floor.guess) if floor else ()))
     balanced = [BALANCED_ACCURACY] if any(map(_is_unbalanced, stage.rows)) else []
     others = [each for each in QUALITIES[1:] if any(each.key in row.values for row in stage.rows)]
@@ -169,10 +186,29 @@ def quality_table(stage: Stage, floor: Floor | None) -> TableView:
         title=f"Chosen depth and quality on the test set, {stage.name}",
         caption="Mean over seeds ± half of the 95 % t interval. Higher is better: "
         f"{_titles(measures, 'higher')}; lower is better: {_titles(measures, 'lower')}."
-        + (f" {floor.linear.method}: logistic regression on the same rows, outside all costs." if floor else ""),
-        columns=("method", "n", *(measure.title for measure in measures)),
-        rows=tuple((row.method, str(len(row.seeds)), *(cell(row, measure) for measure in measures)) for row in rows),
+        + (f" {floor.linear.method}: logistic regression on the same rows, outside all costs." if floor else "")
+        + (
+            " Rank ρ: Spearman correlation of validation log-likelihood per depth inside the one network with that of "
+            "networks trained alone, mean (range) over seeds; near 0 it cannot tell which depth is best."
+            if ranks
+            else ""
+        ),
+        columns=("method", "n", *(measure.title for measure in measures), *(("rank ρ",) if ranks else ())),
+        rows=tuple(
+            (
+                row.method,
+                str(len(row.seeds)),
+                *(cell(row, measure) for measure in measures),
+                *((ranks.get(row.method, "–"),) if ranks else ()),
+            )
+            for row in rows
+        ),
     )
+
+
+def rank(check: DepthCheck) -> str:
+    known = [value for value in check.rank_correlation or () if value is not None]
+    return f"{sum(known) / len(known):.2f} ({min(known):.2f} to {max(known):.2f})" if known else "–"
 
 
 def _is_unbalanced(row: MethodRow) -> bool:
@@ -393,14 +429,13 @@ def depth_table(comparison: Comparison) -> TableView:
     """Only where a method trained every depth."""
     rows = []
     for check in comparison.depth_checks:
-        known = [value for value in check.rank_correlation or () if value is not None]
         rows.append(
             (
                 check.method,
                 mean_and_spread(check.log_likelihood_regret),
                 mean_and_spread(check.accuracy_regret),
                 mean_and_spread(check.network_log_likelihood_regret),
-                f"{sum(known) / len(known):.2f} ({min(known):.2f} to {max(known):.2f})" if known else "–",
+                rank(check),
             )
         )
     return TableView(
@@ -408,25 +443,43 @@ def depth_table(comparison: Comparison) -> TableView:
         caption=f"Regret on the test set against the best depth that {comparison.exhaustive} trained: of the "
         "stand-alone network at the chosen depth, and of the method's own network. ρ: Spearman correlation of "
         "validation log-likelihood per depth inside a learnt-depth network with that of stand-alone networks, mean "
-        f"(range) over seeds.{_nearest_used(comparison)}",
+        f"(range) over seeds.{_nearest_used(comparison.depth_checks)}",
         columns=("method", "depth: nats", "depth: accuracy", "network: nats", "rank ρ"),
         rows=tuple(rows),
     )
 
 
-def _nearest_used(comparison: Comparison) -> str:
-    found = [
-        f"{check.method} seed {', '.join(map(str, check.nearest_used))}"
-        for check in comparison.depth_checks
-        if check.nearest_used
-    ]
+def loss_table(comparison: Comparison) -> TableView:
+    """Only where a method trained every depth, and there is a one-shot."""
+    return TableView(
+        title=f"Where each one-shot loses against {comparison.exhaustive}'s choice (analysis only)",
+        caption=f"Mean with its 95 % t interval over seeds, on the test set; positive: lost; not judged. With "
+        f"{comparison.exhaustive}'s network of each depth: wrong depth, at its own choice − at d_opt; shared weights, "
+        "that − the one-shot's d_opt alone; averaging, that − what is handed over. The three add up."
+        f"{_nearest_used(comparison.losses)}",
+        columns=("method", "n", *(f"{part}: nats" for part in (*LOSS_PARTS, ALL_PARTS)), f"{ALL_PARTS}: accuracy"),
+        rows=tuple(
+            (
+                each.method,
+                str(len(each.seeds)),
+                *(signed(each.parts[LOG_LIKELIHOOD.key][part]) for part in (*LOSS_PARTS, ALL_PARTS)),
+                signed(each.parts[ACCURACY.key][ALL_PARTS]),
+            )
+            for each in comparison.losses
+        ),
+    )
+
+
+def _nearest_used(checks: Sequence[DepthCheck | Loss]) -> str:
+    found = [f"{check.method} seed {', '.join(map(str, check.nearest_used))}" for check in checks if check.nearest_used]
     return f" The chosen depth was not trained alone, so the nearest one is used: {'; '.join(found)}." if found else ""
 
 
 def summary_tables(comparison: Comparison) -> list[TableView]:
     needed = comparison.headroom
     without = [headroom_table(needed), difference_table(needed.stage, comparison)] if needed else []
-    return [*_stage_tables(comparison.search, comparison), *without]
+    lost = [loss_table(comparison)] if comparison.losses else []
+    return [*_stage_tables(comparison.search, comparison), *lost, *without]
 
 
 def detail_tables(comparison: Comparison) -> list[TableView]:
@@ -443,6 +496,6 @@ def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
     return [
         cost_table(stage, comparison.exhaustive),
         *([ratio_table(stage)] if stage.pairs else []),
-        quality_table(stage, comparison.floor),
+        quality_table(stage, comparison.floor, comparison.depth_checks if stage.name == "search" else ()),
         *([difference_table(stage, comparison)] if stage.pairs else []),
     ]

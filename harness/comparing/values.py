@@ -13,6 +13,9 @@ from harness.schema.records import Looks
 from harness.schema.settings import Margins
 from harness.statistics import LEVEL, Failures, Interval, MedianInterval
 
+LOSS_PARTS = ("wrong depth", "shared weights", "averaging")
+ALL_PARTS = "in all"
+
 
 class MethodRow(Frozen):
     """One line of the table: means over the method's finished seeds, with 95 % t intervals."""
@@ -139,6 +142,19 @@ class DepthCheck(Frozen):
 HeadroomOutcome = Literal["search pays", "search is better", "no search is needed", "not decided"]
 
 
+class Loss(Frozen):
+    """What a one-shot loses against the choice of the search that trained every depth, in three parts that add up.
+
+    Each is a mean over seeds of the test set's values, and positive where something is lost. Analysis only.
+    """
+
+    method: str
+    seeds: tuple[int, ...]
+    parts: dict[str, dict[str, Interval]]  # measure → part: those of `LOSS_PARTS`, and `ALL_PARTS` for their sum
+    per_seed: dict[str, dict[str, tuple[float, ...]]]  # the same, in the order of `seeds`
+    nearest_used: tuple[int, ...]  # seeds whose d_opt was not trained alone: the nearest depth stood in
+
+
 class Headroom(Frozen):
     """Whether a search over depths is needed: what its choice is worth against networks that nobody searched for."""
 
@@ -262,6 +278,7 @@ class Comparison(Frozen):
     wall_clock: tuple[WallClock, ...]  # modelled
     phases: tuple[Phases, ...]
     depth_checks: tuple[DepthCheck, ...]
+    losses: tuple[Loss, ...]  # of one-shots; none where not every depth was trained
     classes: tuple[ClassRow, ...]  # none in results of an earlier version
     floor: Floor | None  # None in results of an earlier version
     resolution: Resolution | None  # None where no two depths were trained to their end

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.numbers import MINUS, ROUNDING, plain, ratio
-from harness.comparing.values import ClassRow, DepthCheck, Floor, MethodRow, Resolution
-from harness.measures import BALANCED_ACCURACY, QUALITIES
-from harness.schema.records import FIXED_DEPTH, FinalEvaluation, Measures, TrialRecord
+from harness.comparing.values import ALL_PARTS, LOSS_PARTS, ClassRow, DepthCheck, Floor, Loss, MethodRow, Resolution
+from harness.measures import BALANCED_ACCURACY, QUALITIES, Quality
+from harness.schema.records import FIXED_DEPTH, FinalEvaluation, Measures, SearchResult, TrialRecord
 from harness.schema.settings import SearchSpace
 from harness.statistics import mean_interval, rank_correlation
 from harness.text.shown import counted
@@ -62,6 +62,62 @@ def depth_check(units: Sequence[Finished], all_depths: Sequence[Finished]) -> De
         nearest_used=tuple(nearest_used),
         rank_correlation=tuple(_correlation(*pair) for pair in pairs) if has_depths else None,
     )
+
+
+def loss(units: Sequence[Finished], all_depths: Sequence[Finished]) -> Loss | None:
+    """Where a one-shot loses against the choice of the search that trained every depth; None: it is no one-shot, or no
+    seed has a test curve."""
+    pairs = [(unit, other) for unit, other in paired(units, all_depths) if other.result.final.per_depth_test]
+    if not pairs or not units[0].facts.learns_depth:
+        return None
+    results = [(unit.result, other.result) for unit, other in pairs]
+    found = {
+        quality.key: [loss_parts(own, search, quality) for own, search in results]
+        for quality in QUALITIES
+        if quality.better == "higher"
+    }
+    per_seed = {
+        key: {part: tuple(each[part] for each in seeds) for part in (*LOSS_PARTS, ALL_PARTS)}
+        for key, seeds in found.items()
+    }
+    return Loss(
+        method=units[0].method,
+        seeds=tuple(unit.seed for unit, _ in pairs),
+        parts={key: {part: mean_interval(values) for part, values in parts.items()} for key, parts in per_seed.items()},
+        per_seed=per_seed,
+        nearest_used=tuple(
+            unit.seed for unit, other in pairs if _nearest(unit.result, other.result) != unit.result.d_opt
+        ),
+    )
+
+
+def loss_parts(own: SearchResult, search: SearchResult, quality: Quality) -> dict[str, float]:
+    """Of one seed, with G(d) the network of depth d that the search trained, and the one-shot's of depth d_opt alone:
+
+        wrong depth      G(the search's choice) − G(d_opt)
+        shared weights   G(d_opt) − the one-shot's d_opt alone
+        averaging        the one-shot's d_opt alone − what it hands over
+
+    What follows a one-shot's training hands over a network of one depth: that is its d_opt alone.
+    """
+    at = {each.depth: _value(quality, each.measures) for each in search.final.per_depth_test}
+    inside = {each.depth: _value(quality, each.measures) for each in own.final.per_depth_test}
+    handed_over, best = _value(quality, own.final.chosen), _value(quality, search.final.chosen)
+    alone, trained = inside.get(own.d_opt, handed_over), at[_nearest(own, search)]
+    parts = (best - trained, trained - alone, alone - handed_over)
+    return {**dict(zip(LOSS_PARTS, parts, strict=True)), ALL_PARTS: best - handed_over}
+
+
+def _nearest(own: SearchResult, search: SearchResult) -> int:
+    """The depth that was trained alone next to d_opt: itself, unless it lies off the space's steps."""
+    depths = [each.depth for each in search.final.per_depth_test]
+    return min(depths, key=lambda trained: (abs(trained - own.d_opt), trained))
+
+
+def _value(quality: Quality, measures: Measures) -> float:
+    found = quality.of(measures)
+    assert found is not None  # accuracy and log-likelihood are in every record
+    return found
 
 
 def _correlation(unit: Finished, all_depths: Finished) -> float | None:

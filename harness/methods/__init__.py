@@ -220,7 +220,7 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
             f"{source}: {', '.join(mistaken)} must be declared without a type, or as ClassVar, as in "
             f"`{mistaken[0]} = …`: a fact is true of the class, and an annotated field is an option"
         )
-    mine = set(inspect.get_annotations(method_class)) & set(Stage.model_fields)
+    mine = [name for name in Stage.model_fields if _is_its_own(method_class, name)]
     if issubclass(method_class, Stage) and mine:
         raise UserError(
             f"{source}: {', '.join(sorted(mine))} is an option of every one-shot method (what follows its training); "
@@ -230,6 +230,12 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
         method_class.facts()
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, MethodFacts)}") from None
+
+
+def _is_its_own(method_class: type["SearchMethod"], name: str) -> bool:
+    """An option that means something else than a stage's of that name; another default is none."""
+    known, found = Stage.model_fields[name], method_class.model_fields.get(name)
+    return found is None or (found.annotation, found.metadata) != (known.annotation, known.metadata)
 
 
 def _missing(method_class: type["SearchMethod"]) -> str:

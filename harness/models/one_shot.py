@@ -46,6 +46,8 @@ class Trainer(Protocol):
 
     def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int: ...
 
+    def validated(self, q: Tensor, val: Tensor | None, rule: Rule) -> int: ...
+
 
 class DepthMixture(nn.Module):
     """A prediction at every depth 0…D from one shared output block, averaged by weights over the depths."""
@@ -126,12 +128,22 @@ class OneShotNet(DepthMixture):
         """ℓ_i for these depths only, likewise: (K,)."""
         return log_probs_of(self.log_probs_at(x, depths), y).mean(dim=1)
 
+    def features_per_depth(self, x: Tensor) -> Tensor:
+        """What the output block gets at depths 0…D: (D+1, N, C)."""
+        count(self, len(x), (self.max_depth,))
+        return self.backbone.features(x, range(self.max_depth + 1))
+
     def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:
         """The method's choice of depth, checked."""
-        depth = self.method.choose(q, val, rule)
+        return self._checked("choose", self.method.choose(q, val, rule))
+
+    def validated(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:
+        return self._checked("validated", self.method.validated(q, val, rule))
+
+    def _checked(self, hook: str, depth: object) -> int:
         if not isinstance(depth, int) or not 0 <= depth <= self.max_depth:
             raise UserError(
-                f"{type(self.method).__name__}.choose must return a depth from 0 to {self.max_depth}; got {depth!r}"
+                f"{type(self.method).__name__}.{hook} must return a depth from 0 to {self.max_depth}; got {depth!r}"
             )
         return depth
 

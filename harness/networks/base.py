@@ -150,18 +150,21 @@ class Backbone(nn.Module):
 
     def _logits(self, x: Tensor, depths: Sequence[int] | None) -> Tensor:
         first = len(self.blocks) + 1 - self.n_heads
-        wanted = range(first, len(self.blocks) + 1) if depths is None else depths
-        activation = self.stem(x)
-        # Pooling commutes with stacking; done at once, the large feature maps need not be kept for the stack.
-        features = [self._features(activation, 0)] if wanted[0] == 0 else []
-        for depth, block in zip(range(1, wanted[-1] + 1), self.blocks, strict=False):
-            activation = block(activation)
-            if depth in wanted:
-                features.append(self._features(activation, depth))
-        stacked = torch.stack(features)
+        stacked = self.features(x, range(first, len(self.blocks) + 1) if depths is None else depths)
         rows = {"rows": [depth - first for depth in depths]} if depths and hasattr(self.head, "kept") else {}
         logits: Tensor = self.head(stacked, **rows)
         return logits
+
+    def features(self, x: Tensor, depths: Sequence[int]) -> Tensor:
+        """What the head gets at these depths, ascending: (K, N, C). Blocks after the last one are not run."""
+        activation = self.stem(x)
+        # Pooling commutes with stacking; done at once, the large feature maps need not be kept for the stack.
+        features = [self._features(activation, 0)] if depths[0] == 0 else []
+        for depth, block in zip(range(1, depths[-1] + 1), self.blocks, strict=False):
+            activation = block(activation)
+            if depth in depths:
+                features.append(self._features(activation, depth))
+        return torch.stack(features)
 
     def _features(self, activation: Tensor, depth: int) -> Tensor:
         row = depth - (len(self.blocks) + 1 - self.n_heads)

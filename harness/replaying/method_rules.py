@@ -109,7 +109,8 @@ class _Kit:
             "training": space.training.model_copy(update=training),
             "posterior": space.posterior.model_copy(update={"prior": _prior_for(space)}),
         }
-        config = TrialConfig.of(space, name, DEPTH, SEED, hashed(method)).model_copy(update=changes)
+        options = method.left_out_of(hashed(method))
+        config = TrialConfig.of(space, name, DEPTH, SEED, options).model_copy(update=changes)
         return cls(config, made_up_rows(shape_for(settings)))
 
     def network(self) -> OneShotNet:

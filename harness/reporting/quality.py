@@ -1,16 +1,17 @@
 """Figures of quality: what cost buys, and whether the reference is worse than a margin allows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.comparing.numbers import plain
+from harness.comparing.numbers import plain, signed
 from harness.comparing.tables import confidence
-from harness.comparing.values import Comparison, MethodRow
+from harness.comparing.values import ALL_PARTS, Comparison, MethodRow
 from harness.judging.words import shown
-from harness.measures import ACCURACY, DEVICE_SECONDS, Measure
-from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
+from harness.measures import ACCURACY, DEVICE_SECONDS, LOG_LIKELIHOOD, Measure
+from harness.reporting.drawing import INK, MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
 
 
@@ -142,6 +143,54 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
         0.5 + len(margins) * (0.55 + 0.22 * len(pairs)),
         paint,
     )
+
+
+def losses(comparison: Comparison) -> Drawing | None:
+    """The three parts of each one-shot's loss side by side; None where not every depth was trained."""
+    found = comparison.losses
+    if not found:
+        return None
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        paint_losses(axes, [(each.method, each.parts[LOG_LIKELIHOOD.key]) for each in found])
+        legend_below(figure, axes)
+
+    return draw(
+        "losses",
+        "Where do one-shots lose?",
+        f"Test log-likelihood that each one-shot loses against the choice of {comparison.exhaustive}, in three parts "
+        "that add up, with 95 % t intervals: the wrong depth was chosen; its weights serve every depth; depths are "
+        "averaged. Right of the line is lost.",
+        "; ".join(f"{each.method}: {losses_in_words(each.parts[LOG_LIKELIHOOD.key])}" for each in found) + ".",
+        1.1 + 0.55 * len(found),
+        paint,
+    )
+
+
+PART_COLOURS = {"wrong depth": "#0072b2", "shared weights": "#d55e00", "averaging": "#009e73", ALL_PARTS: INK}
+
+
+def paint_losses(axes: Axes, rows: Sequence[tuple[str, Mapping[str, Interval]]]) -> None:
+    """A line for each method; its parts below each other, their sum as a diamond."""
+    for place, (_, parts) in enumerate(rows):
+        for number, (part, colour) in enumerate(PART_COLOURS.items()):
+            each, at = parts[part], place - 0.27 + 0.18 * number
+            label = part if place == 0 else None
+            if part == ALL_PARTS:
+                axes.errorbar(each.mean, at, xerr=each.half_width, fmt="D", color=colour, ms=4.5, lw=1.2, label=label)
+            else:
+                axes.barh(at, each.mean, 0.16, xerr=each.half_width, color=colour, ecolor=MUTED, label=label)
+    axes.axvline(0, color=MUTED, lw=0.8)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.set_xlabel("test log-likelihood lost (nats)")
+
+
+def losses_in_words(parts: Mapping[str, Interval]) -> str:
+    return ", ".join(f"{part} {signed(each)}" for part, each in parts.items())
 
 
 def _advantage(difference: Interval, measure: Measure) -> tuple[float, float | None, float | None]:

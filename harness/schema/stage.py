@@ -10,12 +10,15 @@ from harness.schema.identity import Frozen, Identified, Later
 DEFAULT_SHARE, DEFAULT_K = 0.2, 2
 
 
+Then = Annotated[Literal["retrain", "finetune", "top"] | None, Later(before=None)]
+
+
 class Stage(Identified):
     """The second half of a one-shot method. The network of the first half is the same whatever follows it."""
 
     model_config = ConfigDict(validate_default=True, use_attribute_docstrings=True)
 
-    then: Annotated[Literal["retrain", "finetune", "top"] | None, Later(before=None)] = None
+    then: Then = None
     """What follows the training: `retrain` trains a network of d_opt blocks from scratch; `finetune` cuts the trained
     network at d_opt and trains that depth on; `top` retrains d_opt and the next best depths, and validation decides;
     null: nothing, the trained network is handed over."""

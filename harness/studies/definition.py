@@ -20,11 +20,17 @@ from harness.text.files import checked_path
 
 Value = int | float | str
 FigureKind = Literal[
-    "posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup", "tradeoff"
+    "posterior", "scan", "convergence", "maps", "readout", "rules", "calibration", "speedup", "tradeoff", "losses"
 ]
 ScaleName = Literal["small", "paper"]
 LARGEST, EACH = "largest", "each"
-SHOW_EACH = {"posterior", "scan", "convergence", "tradeoff"}  # figures with a line or a panel for every one-shot
+SHOW_EACH = {
+    "posterior",
+    "scan",
+    "convergence",
+    "tradeoff",
+    "losses",
+}  # figures with a line or a panel for every one-shot
 NEED_AXIS = {"scan", "convergence", "rules", "speedup"}  # figures against a setting that is a number
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.comparing.numbers import mean_and_spread, plain
 from harness.comparing.render import markdown_table
 from harness.comparing.tables import TableView
+from harness.comparing.values import LOSS_PARTS
 from harness.measures import QUALITIES, judged
 from harness.reporting.drawing import Drawing
 from harness.reporting.page import badge, banner, figures, page, section, tables
@@ -33,6 +34,13 @@ READING_TABLES = {
             name.format(quality.field): network for name, (network, _) in NETWORKS.items()
         }
         for quality in QUALITIES
+    },
+    **{
+        f"Test {quality.title} lost against the search over every depth": {
+            f"{part.replace(' ', '_')}_{quality.field}": part for part in LOSS_PARTS
+        }
+        for quality in QUALITIES
+        if quality.better == "higher"
     },
     "Speed": {"forward_saving": "forward time saved", "blocks_saved": "blocks left out"},
     "Cost": {"tflop": "TFLOP", "device_seconds": "device-s"},
@@ -196,8 +204,9 @@ def _missing(results: StudyResults) -> str:
 
 def _spent(results: StudyResults) -> str:
     units = _units(results)
-    seconds = sum(unit.result.cost.device_seconds for unit in units if unit.result)
-    return f"{counted(sum(len(unit.trials) for unit in units), 'network')} trained in {plain(seconds)} device-seconds."
+    # What several methods were told of was trained once.
+    trained = {(t.config_hash, t.seed, t.started_at): t.cost.device_seconds for unit in units for t in unit.trials}
+    return f"{counted(len(trained), 'network')} trained in {plain(sum(trained.values()))} device-seconds."
 
 
 def _versions(results: StudyResults) -> str:

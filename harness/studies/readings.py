@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP, Measure, Outcome
+from harness.comparing.values import LOSS_PARTS
+from harness.comparing.yardsticks import loss_parts
+from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP, Measure, Outcome, Quality
 from harness.schema.records import Measures, Posterior, SearchResult, Unit
 
 Units = Mapping[str, Unit]  # of one cell and seed, by method in the study's order; complete ones only
@@ -82,7 +84,8 @@ def _known(value: T | None) -> T:
 def _at_d_opt_alone(seen: Seen) -> Measures:
     """Depth d_opt by itself, without the depths below it."""
     alone = {each.depth: each.measures for each in seen.result.final.per_depth_test}
-    return alone[seen.result.d_opt]
+    follows = _known(seen.unit).plan.stage.then is not None  # then a network of one depth is handed over
+    return seen.result.final.chosen if follows else alone[seen.result.d_opt]
 
 
 def _deepest(seen: Seen) -> Measures:
@@ -119,6 +122,33 @@ def _qualities() -> dict[str, Reading]:
     }
 
 
+# --- what a one-shot loses --------------------------------------------------------------------------------------------
+
+
+def _lost(part: str) -> Callable[[Quality], Reading]:
+    def reading(quality: Quality) -> Reading:
+        def read_part(seen: Seen) -> float:
+            whole = (unit.result for unit in seen.units.values() if unit.plan.facts.exhaustive and unit.result)
+            search = _known(next((result for result in whole if result.final.per_depth_test), None))
+            if not _known(seen.unit).plan.facts.learns_depth:
+                raise KeyError
+            return loss_parts(seen.result, search, quality)[part]
+
+        return read_part
+
+    return reading
+
+
+def _losses() -> dict[str, Reading]:
+    """`shared_weights_accuracy`, …: of accuracy and log-likelihood, against the search over every depth."""
+    return {
+        f"{part.replace(' ', '_')}_{quality.field}": _lost(part)(quality)
+        for part in LOSS_PARTS
+        for quality in QUALITIES
+        if quality.better == "higher"
+    }
+
+
 # --- depth, time and cost -----------------------------------------------------------------------------------------
 
 
@@ -149,6 +179,7 @@ READINGS: dict[str, Reading] = {
     "d_exact": lambda seen: _known(seen.result.final.d_opt_exact),
     "posterior_gap": lambda seen: _known(seen.result.final.posterior_gap_nats),
     **_qualities(),
+    **_losses(),
     "forward_saving": _saving,
     "blocks_saved": _blocks_saved,
     "tflop": _cost(TFLOP),

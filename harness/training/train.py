@@ -22,6 +22,7 @@ from harness.models.depth_posterior import RULES, DepthWeights, best_depth, choo
 from harness.models.one_shot import Batch, Epoch, log_probs_of
 from harness.models.passes import Passes
 from harness.schema.records import Cost, CurvePoint, Measures, Posterior, Progress, StopReason, TrialConfig
+from harness.schema.settings import Rule
 from harness.seeds import OwnRandomness, stream, torch_generator
 from harness.training import cost as cost_of
 from harness.training import flat
@@ -236,8 +237,9 @@ class _Trial:
         if self.config.training.monitor == "val_objective" and self.val:
             self._keep_if_better(self.val.log_likelihood)
 
-    def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
-        """Of the prediction that the network stands for: of a posterior the average over depths, else at one depth."""
+    def _measured(self, rows: DeviceRows, val_rows: Tensor, as_handed_over: bool = False) -> Measures:
+        """Of the prediction that the network stands for: of a posterior the average over depths, else at one depth:
+        the one that the method wants to be validated, or at last the chosen one."""
         network, y = self.network, rows.labels(val_rows)
         by_validation = isinstance(network, OneShotNet) and network.method.validation == "chooses"
         if isinstance(network, FixedDepthNet) or (network.method.is_posterior and not by_validation):
@@ -249,12 +251,15 @@ class _Trial:
             if network.method.is_posterior:
                 log_probs = torch.logsumexp(network.posterior.log_q().detach()[:, None, None] + per_depth, dim=0)
             else:
-                log_probs = per_depth[self._chosen_depth(network, _q(network), self.val_per_depth)]
+                at = network.choose if as_handed_over else network.validated
+                log_probs = per_depth[self._depth(at, _q(network), self.val_per_depth)]
         return measure(log_probs, y)
 
     def _chosen_depth(self, network: OneShotNet, q: Tensor, val: list[float] | None) -> int:
-        values = None if val is None else torch.tensor(val, dtype=torch.float64)
-        return network.choose(q, values, self.config.posterior.rule)
+        return self._depth(network.choose, q, val)
+
+    def _depth(self, by: Callable[[Tensor, Tensor | None, Rule], int], q: Tensor, val: list[float] | None) -> int:
+        return by(q, None if val is None else torch.tensor(val, dtype=torch.float64), self.config.posterior.rule)
 
     @property
     def scheduled_epoch(self) -> int:
@@ -281,9 +286,16 @@ class _Trial:
     def keep_best(self, rows: DeviceRows, val_rows: Tensor) -> None:
         """The best parameters become the network's. If validation did not choose them, it is done once more."""
         _copy(self.state, self.best.state)
-        if self.config.training.monitor != "val_objective":
-            self.best.val = self._measured(rows, val_rows)
+        if self.config.training.monitor != "val_objective" or self._validates_elsewhere():
+            self.best.val = self._measured(rows, val_rows, as_handed_over=True)
             self.best.val_per_depth = self.val_per_depth
+
+    def _validates_elsewhere(self) -> bool:
+        """Whether another depth was validated in training than the one that is handed over."""
+        if not isinstance(self.network, OneShotNet) or self.network.method.is_posterior:
+            return False
+        q, val = _q(self.network), self.best.val_per_depth
+        return self._depth(self.network.validated, q, val) != self._chosen_depth(self.network, q, val)
 
     def progress(
         self,

@@ -11,11 +11,24 @@ import torch
 from harness.comparing import Comparison, compare
 from harness.comparing.numbers import ratio
 from harness.comparing.render import as_json, as_markdown, summary
-from harness.comparing.yardsticks import resolution_of
+from harness.comparing.tables import summary_tables
+from harness.comparing.values import ALL_PARTS, LOSS_PARTS
+from harness.comparing.yardsticks import loss_parts, resolution_of
 from harness.data import load_pool, load_training_data
+from harness.measures import ACCURACY, LOG_LIKELIHOOD
 from harness.replaying.tables import read_table, shipped_tables
 from harness.reporting.html import build_report
-from harness.schema.records import FIXED_DEPTH, ClassMeasures, TrialConfig, TrialRecord, Unit
+from harness.schema.records import (
+    FIXED_DEPTH,
+    ClassMeasures,
+    DepthMeasures,
+    FinalEvaluation,
+    Measures,
+    SearchResult,
+    TrialConfig,
+    TrialRecord,
+    Unit,
+)
 from harness.schema.settings import SearchSpace
 from harness.spaces import load_space
 from harness.training.one_trial import run_one
@@ -254,3 +267,59 @@ def test_an_accuracy_that_the_most_frequent_class_reaches_is_a_note() -> None:
 def test_results_without_classes_are_compared_without_them() -> None:
     comparison = compare(make_units(("ldn", "grid")), "ldn")
     assert comparison.classes == () and "balanced" not in as_markdown(comparison)
+
+
+# --- where a one-shot loses -----------------------------------------------------------------------------------------
+
+
+def _on_test(d_opt: int, handed_over: float, per_depth: Mapping[int, float]) -> SearchResult:
+    """As far as losses are read from it."""
+
+    def measured(value: float) -> Measures:
+        return Measures(accuracy=1 + value, log_likelihood=value, ece=0.0, brier=0.0)
+
+    curve = tuple(DepthMeasures(depth=depth, measures=measured(value)) for depth, value in per_depth.items())
+    final = FinalEvaluation.model_construct(chosen=measured(handed_over), per_depth_test=curve)
+    return SearchResult.model_construct(d_opt=d_opt, final=final)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        # grid: its choice, depth 3, has −0.30; depth 1 has −0.50 and depth 2 −0.25.
+        (_on_test(1, -0.56, {0: -0.9, 1: -0.62, 2: -0.4, 3: -0.6}), (0.20, 0.12, -0.06)),
+        (_on_test(2, -0.40, {0: -0.9, 1: -0.62, 2: -0.4, 3: -0.6}), (-0.05, 0.15, 0.0)),  # luck on the test set
+        (_on_test(1, -0.50, {}), (0.20, 0.0, 0.0)),  # retrained: grid's own network of that depth
+        (_on_test(1, -0.45, {}), (0.20, -0.05, 0.0)),  # fine-tuned: better than from scratch
+        (_on_test(9, -0.80, {9: -0.7}), (0.0, 0.4, 0.1)),  # off grid's steps: the nearest depth, 3, stands in
+    ],
+)
+def test_the_three_parts_of_a_loss_by_hand(own: SearchResult, expected: tuple[float, ...]) -> None:
+    grid = _on_test(3, -0.30, {0: -0.8, 1: -0.50, 2: -0.25, 3: -0.30})
+    for quality in (LOG_LIKELIHOOD, ACCURACY):
+        found = loss_parts(own, grid, quality)
+        assert tuple(found[part] for part in LOSS_PARTS) == pytest.approx(expected)
+        assert found[ALL_PARTS] == pytest.approx(sum(expected))
+        assert found[ALL_PARTS] == pytest.approx(-0.30 - own.final.chosen.log_likelihood)
+
+
+def test_losses_and_ranks_are_in_every_view_where_every_depth_was_trained() -> None:
+    comparison = compare(make_units(("ldn", "grid", "random_search"), range(4)))
+    [lost] = comparison.losses
+    rows = {row.method: row.per_seed[LOG_LIKELIHOOD.key] for row in comparison.search.rows}
+    in_all = [best - own for best, own in zip(rows["grid"], rows["ldn"], strict=True)]
+    assert lost.method == "ldn"
+    assert lost.per_seed[LOG_LIKELIHOOD.key][ALL_PARTS] == pytest.approx(in_all)
+    [pair] = [pair for pair in comparison.search.pairs if pair.method == "ldn"]
+    assert lost.parts[LOG_LIKELIHOOD.key][ALL_PARTS].mean == pytest.approx(-pair.differences[LOG_LIKELIHOOD.key].mean)
+    markdown = as_markdown(comparison)
+    assert "Where each one-shot loses against grid's choice" in markdown
+    [quality] = [table for table in summary_tables(comparison) if table.title.startswith("Chosen depth and quality")]
+    assert quality.columns[-1] == "rank ρ"
+    ranked = {row[0]: row[-1] for row in quality.rows}
+    assert ranked["grid"] == "–" and ranked["ldn"] != "–"
+    assert json.loads(as_json(comparison))["losses"][0]["parts"][LOG_LIKELIHOOD.key].keys() == {*LOSS_PARTS, ALL_PARTS}
+    few = make_units(("ldn", "grid"), range(3))
+    assert "Where do one-shots lose?" in build_report(few, compare(few))
+    alone = compare(make_units(("ldn", "random_search"), range(3)))
+    assert alone.losses == () and "loses against" not in as_markdown(alone)

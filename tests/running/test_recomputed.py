@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from harness.comparing import compare
 from harness.methods import parse_methods
 from harness.options import RunOptions
 from harness.running.runner import make_units, run_units
@@ -45,8 +46,8 @@ def log_softmax(z: Array) -> Array:
     return np.asarray(z - np.log(np.exp(z).sum(axis=-1, keepdims=True)))
 
 
-def predictions(model: dict[str, Any], data: dict[str, Array]) -> Array:
-    """a_0 = f_0(x), a_i = a_{i-1} + f_i(a_{i-1}); one depth, or all depths weighed by q."""
+def predictions(model: dict[str, Any], data: dict[str, Array], alone: bool = False) -> Array:
+    """a_0 = f_0(x), a_i = a_{i-1} + f_i(a_{i-1}); one depth, or all depths weighed by q, unless it is `alone`."""
     w = {name.removeprefix("backbone."): tensor.double().numpy() for name, tensor in model["weights"].items()}
     train = data["x_train"].astype(np.float64)
     a = (data["x_test"] - train.mean(axis=0)) / train.std(axis=0) @ w["stem.1.weight"].T + w["stem.1.bias"]
@@ -57,7 +58,7 @@ def predictions(model: dict[str, Any], data: dict[str, Array]) -> Array:
         a = a + f * w[f"blocks.{i}.2.weight"] + w[f"blocks.{i}.2.bias"]
         states.append(a)
     per_depth = np.exp(log_softmax(np.stack(states) @ w["head.weight"].T + w["head.bias"]))
-    if "posterior.logits" not in w:
+    if alone or "posterior.logits" not in w:
         return np.asarray(per_depth[-1])
     return np.asarray(np.einsum("d,dnc->nc", np.exp(log_softmax(w["posterior.logits"])), per_depth))
 
@@ -139,8 +140,7 @@ def check_unit(folder: Path, data: dict[str, Array], learns: bool) -> dict[str, 
 # --- the units ------------------------------------------------------------------------------------------------------
 
 
-def units_in(folder: Path, data: dict[str, Array], replay: bool) -> Path:
-    """One-shot, every depth, a few of them, some stopped early."""
+def space_in(folder: Path, data: dict[str, Array]) -> None:
     np.savez(folder / "rows.npz", **data)  # type: ignore[arg-type]  # its first keyword is a flag
     space = {
         "name": "recomputed",
@@ -151,6 +151,11 @@ def units_in(folder: Path, data: dict[str, Array], replay: bool) -> Path:
         "training": {"max_epochs": EPOCHS, "patience": EPOCHS, "eval_every": EVERY, "report_every": EVERY},
     }
     (folder / "recomputed.yaml").write_text(yaml.safe_dump(space))
+
+
+def units_in(folder: Path, data: dict[str, Array], replay: bool) -> Path:
+    """One-shot, every depth, a few of them, some stopped early."""
+    space_in(folder, data)
     methods = parse_methods("grid,ldn,optuna_tpe,asha:reduction_factor=2:grace_epochs=40")
     options = RunOptions(out=folder / "out", workers=1, concurrency=1, replay=replay)
     outcome = run_units(make_units([load_space("recomputed.yaml")], methods, [0], options), options)
@@ -188,3 +193,32 @@ def test_cost_choice_and_test_measures_of_a_unit_of_each_kind(
             replayed.add(folder.parent.name.partition(":")[0])
     assert max(attempts) == 2 and min(epochs) < EPOCHS == max(epochs), "a retry, and a trial that was stopped"
     assert replayed == ({"asha", "optuna_tpe"} if replay else set())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_ray")
+def test_the_three_parts_of_what_each_one_shot_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From models alone: of a one-shot, of the search's choice, and of the retrained depth, which is that search's."""
+    monkeypatch.chdir(tmp_path)
+    data = rows()
+    one_shots = [name for name, method in parse_methods("all").items() if method.learns_depth]
+    methods = ",".join([*one_shots, *(f"{name}:then=retrain" for name in one_shots), "grid"])
+    space_in(tmp_path, data)
+    options = RunOptions(out=tmp_path / "lost", workers=1, concurrency=1)
+    outcome = run_units(make_units([load_space("recomputed.yaml")], parse_methods(methods), [0], options), options)
+    assert outcome.failures == {}
+
+    def on_test(row: str, alone: bool = False) -> float:
+        model = torch.load(tmp_path / "lost" / "recomputed" / row / "seed-0" / "model.pt", weights_only=True)
+        return measures(predictions(model, data, alone), data["y_test"])["log_likelihood"]
+
+    found = {each.method: each.per_seed["test_log_likelihood"] for each in compare(outcome.units).losses}
+    assert set(one_shots) < set(found)
+    for name in one_shots:
+        at_choice, at_d_opt = on_test("grid"), on_test(f"{name}:then=retrain")
+        inside, handed_over = on_test(name, alone=True), on_test(name)
+        parts = {"wrong depth": at_choice - at_d_opt, "shared weights": at_d_opt - inside}
+        parts |= {"averaging": inside - handed_over, "in all": at_choice - handed_over}
+        assert {part: values[0] for part, values in found[name].items()} == pytest.approx(parts, abs=5e-5), name
+    parts_of_posteriors = [abs(found[name]["averaging"][0]) for name in ("ldn", "ldn_em")]
+    assert max(parts_of_posteriors) > 1e-3  # what is compared is no row of zeros

@@ -6,6 +6,7 @@ from harness.reporting.drawing import Drawing
 from harness.studies.definition import FigureKind
 from harness.studies.figures.calibration import draw_calibration
 from harness.studies.figures.convergence import draw_convergence
+from harness.studies.figures.losses import draw_losses
 from harness.studies.figures.maps import draw_maps
 from harness.studies.figures.posterior import draw_posterior
 from harness.studies.figures.readout import draw_readout
@@ -23,6 +24,7 @@ _FROM_RECORDS: dict[FigureKind, Callable[[StudyResults], Drawing]] = {
     "calibration": draw_calibration,
     "speedup": draw_speedup,
     "tradeoff": draw_tradeoff,
+    "losses": draw_losses,
 }
 _FROM_NETWORKS: dict[FigureKind, Callable[[StudyResults, str], Drawing]] = {"maps": draw_maps, "readout": draw_readout}
 
