@@ -11,8 +11,9 @@ from optuna.trial import TrialState
 
 from harness.errors import UserError
 from harness.methods import full_name, known_methods, load_method
+from harness.methods.ascend import next_depths as ascend_next
 from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
-from harness.methods.golden_section import GoldenSectionSearcher, next_depths
+from harness.methods.golden_section import BracketSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
 from harness.methods.random_search import draw_depths
 from harness.schema.settings import SearchSpace
@@ -60,7 +61,7 @@ def test_golden_section_takes_the_shallow_side_of_a_plateau() -> None:
 
 
 def test_golden_section_moves_away_from_a_failed_trial() -> None:
-    searcher = GoldenSectionSearcher(tuple(range(11)))
+    searcher = BracketSearcher(tuple(range(11)))
     trained = []
     for number in itertools.count():
         suggestion = searcher.suggest(f"trial {number}")
@@ -75,10 +76,87 @@ def test_golden_section_moves_away_from_a_failed_trial() -> None:
 
 
 def test_golden_section_offers_two_points_at_once_and_then_waits() -> None:
-    searcher = GoldenSectionSearcher(tuple(range(11)))
+    searcher = BracketSearcher(tuple(range(11)))
     first, second, third = (searcher.suggest(name) for name in "abc")
     assert first != second and isinstance(first, dict) and isinstance(second, dict)
     assert third is None
+
+
+# --- ascend -------------------------------------------------------------------------------------------------------
+
+
+def ascended(values: list[float]) -> list[int]:
+    """The depths that `ascend` trains, in order, where depth i is worth values[i]."""
+    known: dict[int, float] = {}
+    while wanted := ascend_next(tuple(range(len(values))), known):
+        [depth] = wanted
+        assert depth not in known
+        known[depth] = values[depth]
+    return list(known)
+
+
+def by_hand(values: list[float]) -> list[int]:
+    """The same, as one would write it down: a walk up, then halving around the best."""
+    last, walk, vain = len(values) - 1, [0], 0
+    for step in [*(2**k for k in range(20) if 2**k < last), *([last] if last else [])]:
+        before = max(values[d] for d in walk)
+        walk.append(step)
+        vain = 0 if values[step] > before + 1e-4 else vain + 1
+        if vain == 2:
+            break
+    while True:
+        top = max(values[d] for d in walk)
+        best = min(d for d in walk if values[d] >= top - 1e-4)
+        below, above = (
+            max([d for d in walk if d < best], default=best),
+            min([d for d in walk if d > best], default=best),
+        )
+        if best - below >= above - best:
+            middle = below + (best - below) // 2
+        else:
+            middle = best + (above - best) // 2
+        if middle in walk:
+            return walk
+        walk.append(middle)
+
+
+def test_ascend_on_a_curve_that_can_be_followed() -> None:
+    curve = [0.0, 1.0, 2.0, 2.5, 3.0, 3.1, 3.5, 3.4, 3.2, 3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4, 2.3, 2.2, 2.1, 2.0]
+    assert ascended(curve) == [0, 1, 2, 4, 8, 16, 19, 12, 6, 5, 7]
+    assert ascended([0.5] * 9) == [0, 1, 2], "nothing is gained twice, and the next depth is known"
+    assert ascended([0.0, -1.0, -2.0, 5.0, 9.0]) == [0, 1, 2], "two in a row"
+    assert ascended([0.0, -1.0, 2.0, 5.0, -9.0]) == [0, 1, 2, 4, 3]
+    assert ascended([1.0]) == [0] and ascended([1.0, 2.0]) == [0, 1]
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_ascend_does_on_every_order_of_depths_what_is_done_by_hand(n: int) -> None:
+    for curve in itertools.permutations(map(float, range(n))):
+        trained = ascended(list(curve))
+        assert trained == by_hand(list(curve))
+        best = max(trained, key=lambda depth: curve[depth])
+        assert {best - 1, best + 1} & set(range(n)) <= set(trained), "the best has both its neighbours beside it"
+
+
+@pytest.mark.parametrize("n", range(1, 40))
+def test_ascend_finds_the_peak_of_every_unimodal_curve(n: int) -> None:
+    for peak in range(n):
+        for steepness in (0.3, 3.0):  # of the deeper side
+            curve = [-float(peak - d) if d < peak else -steepness * (d - peak) for d in range(n)]
+            assert peak in ascended(curve)
+
+
+def test_ascend_goes_no_deeper_when_networks_fail_and_asks_for_one_at_a_time() -> None:
+    searcher = BracketSearcher((0, 5, 10, 15, 20, 25, 30, 35, 40), ascend_next)
+    trained = []
+    while isinstance(suggestion := searcher.suggest(f"trial {len(trained)}"), dict):
+        depth = suggestion["depth"]
+        assert searcher.suggest("another") is None
+        searcher.on_trial_complete(f"trial {len(trained)}", {METRIC: float(depth)}, error=False) if depth < 20 else (
+            searcher.on_trial_complete(f"trial {len(trained)}", None, error=True)
+        )
+        trained.append(depth)
+    assert trained == [0, 5, 10, 20, 40, 15]
 
 
 # --- asha and optuna ----------------------------------------------------------------------------------------------
