@@ -16,8 +16,8 @@ def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:
     """The depth to train next, from the values known so far; empty when the search has ended.
 
     Up: the space's first depth, its second, third, fifth, ninth … and its last, each against the best before it; a gain
-    is more than TIE_NATS. Then the gap: the middle of the wider side (of equal ones the shallower) between the best (the
-    smallest within a tie) and its nearest trained neighbours, until both are the next depths of the space.
+    is more than TIE_NATS. Then the gap: between the best (the smallest within a tie) and its nearest trained neighbours
+    the middle of the wider side, of equal ones the shallower, until both are the next depths of the space.
     """
     last = len(depths) - 1
     best, in_vain = -math.inf, -1  # the first depth has nothing to gain on

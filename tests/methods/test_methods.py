@@ -1,6 +1,8 @@
 """What each method promises beyond the conformance kit."""
 
 import itertools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +10,28 @@ import optuna
 import pytest
 import torch
 from optuna.trial import TrialState
+from torch import Tensor
 
 from harness.errors import UserError
-from harness.methods import full_name, known_methods, load_method
+from harness.methods import full_name, known_methods, load_method, parse_methods
 from harness.methods.ascend import next_depths as ascend_next
 from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
 from harness.methods.golden_section import BracketSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
 from harness.methods.random_search import draw_depths
+from harness.options import RunOptions
+from harness.replaying.rehearsal import made_up_reports
+from harness.running.messages import AnyTask
+from harness.running.replay import Course, recordings_in, simulate, unused_experiment
+from harness.running.runner import make_units
+from harness.running.side_by_side import SideBySide
+from harness.running.unit import RunningUnit
+from harness.schema.identity import hashed
+from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.training.environment import environment
-from tests.rehearsed import depths, run, small_space
+from harness.training.networks import build_network
+from tests.rehearsed import depths, make_unit, run, small_space
 
 
 def plan_of(method: str, space: SearchSpace | None = None, seed: int = 0) -> SearchPlan:
@@ -111,10 +124,8 @@ def by_hand(values: list[float]) -> list[int]:
             max([d for d in walk if d < best], default=best),
             min([d for d in walk if d > best], default=best),
         )
-        if best - below >= above - best:
-            middle = below + (best - below) // 2
-        else:
-            middle = best + (above - best) // 2
+        deeper = above - best > best - below
+        middle = best + (above - best) // 2 if deeper else below + (best - below) // 2
         if middle in walk:
             return walk
         walk.append(middle)
@@ -148,15 +159,82 @@ def test_ascend_finds_the_peak_of_every_unimodal_curve(n: int) -> None:
 
 def test_ascend_goes_no_deeper_when_networks_fail_and_asks_for_one_at_a_time() -> None:
     searcher = BracketSearcher((0, 5, 10, 15, 20, 25, 30, 35, 40), ascend_next)
-    trained = []
-    while isinstance(suggestion := searcher.suggest(f"trial {len(trained)}"), dict):
-        depth = suggestion["depth"]
+    trained: list[int] = []
+    while isinstance(suggestion := searcher.suggest(name := f"trial {len(trained)}"), dict):
+        trained.append(depth := suggestion["depth"])
         assert searcher.suggest("another") is None
-        searcher.on_trial_complete(f"trial {len(trained)}", {METRIC: float(depth)}, error=False) if depth < 20 else (
-            searcher.on_trial_complete(f"trial {len(trained)}", None, error=True)
-        )
-        trained.append(depth)
+        fails = depth >= 20  # too deep for the memory
+        searcher.on_trial_complete(name, None if fails else {METRIC: float(depth)}, error=fails)
     assert trained == [0, 5, 10, 20, 40, 15]
+
+
+# --- deepest, with restarts ---------------------------------------------------------------------------------------
+
+
+def test_one_restart_is_the_deepest_of_before() -> None:
+    _, plain = load_method("deepest")
+    [(row, method)] = parse_methods("deepest:restarts=1").items()
+    assert row == "deepest" and hashed(method) == hashed(plain) == {} and method.facts() == plain.facts()
+    assert plan_of("deepest:restarts=1").param_space == {"depth": 6} and method.can_be_replayed
+    before = TrialConfig.of(small_space(), FIXED_DEPTH, 6, 0)
+    assert before.restart == 0 and "restart" not in hashed(before)
+    assert TrialConfig.model_validate_json(json.dumps(hashed(before))) == before
+
+
+def test_each_restart_draws_weights_of_its_own_and_the_first_has_everybodys() -> None:
+    def weights(restart: int, seed: int = 0) -> Tensor:
+        config = TrialConfig.of(small_space(), FIXED_DEPTH, 2, seed, restart=restart)
+        return torch.cat([p.detach().flatten() for p in build_network(config, (2,), 2).parameters() if p.dim() > 1])
+
+    assert torch.equal(weights(0), weights(0)) and torch.equal(weights(2), weights(2))
+    drawn = [*map(weights, range(4)), weights(0, seed=1), weights(1, seed=1)]
+    assert all(not torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
+
+
+def _complete(unit: RunningUnit) -> None:
+    unit.complete()
+
+
+@pytest.mark.parametrize("best", range(3))
+def test_the_best_restart_on_validation_is_chosen_and_all_are_paid(tmp_path: Path, best: int) -> None:
+    unit = make_unit(tmp_path, "deepest:restarts=3")
+    values = {restart: -0.5 - 0.1 * abs(restart - best) for restart in range(3)}
+
+    def reports(task: AnyTask) -> Course:
+        return Course(made_up_reports(task, lambda depth, epoch: values[task.config.restart]))
+
+    together = SideBySide([unit], 1, 0, None, None, _complete)
+    together.prepare(unused_experiment(str(tmp_path)))
+    simulate(together, reports)
+    assert unit.result and unit.result.chosen_trial == f"t00{best}" and unit.result.d_opt == 6
+    assert [(trial.depth, trial.restart) for trial in unit.records()] == [(6, 0), (6, 1), (6, 2)]
+    assert (unit.result.trials, unit.result.duplicates, unit.result.cost.epochs) == (3, 0, 150)
+    assert unit.plan.facts.validation == "chooses" and unit.result.labels_chosen_with
+    assert [recording.config_hash for recording in recordings_in(unit.folder)] == [unit.plan.trial_config(6).hash]
+
+
+def test_restarts_are_trained_where_other_searches_are_replayed(tmp_path: Path) -> None:
+    methods = parse_methods("deepest,deepest:restarts=2,ascend")
+    units = make_units([small_space()], methods, [0], RunOptions(out=tmp_path, replay=True))
+    assert {unit.plan.method: unit.plan.replayed for unit in units} == {
+        "grid": False,
+        "deepest:restarts=2": False,
+        "deepest": True,
+        "ascend": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("deepest:restarts=0", "restarts should be greater than or equal to 1; got 0"),
+        ("deepest:restarts=-2", "restarts should be greater than or equal to 1; got -2"),
+        ("deepest:restarts=many", "restarts"),
+    ],
+)
+def test_restarts_below_one_are_refused(given: str, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        load_method(given)
 
 
 # --- asha and optuna ----------------------------------------------------------------------------------------------
