@@ -129,7 +129,7 @@ def _geometric_is_in_every_view(results: Path) -> None:
     assert "weights_geometric" in (results / "quickstart" / "report.html").read_text(encoding="utf-8")
     uri = f"sqlite:///{results / 'mlflow.db'}"
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("quickstart")
+    experiment = client.get_experiment_by_name("depth-search/quickstart")
     assert experiment
     found = client.search_runs([experiment.experiment_id], "tags.kind = 'search' and tags.search = 'geometric'")
     assert {run.data.tags["seed"] for run in found} == {"0", "1"}
