@@ -29,18 +29,22 @@ README = "README.md"
 NO_DROP = "training.lr_drop_epoch=null"  # it would come after the last epoch
 QUICK = ("training.max_epochs=20", "training.report_every=20", "training.eval_every=20", "depth.max=4", NO_DROP)
 IMAGES = ("training.max_epochs=1", "data.n_train=300", "data.n_test=50", "depth.max=2", NO_DROP)
+VIT = ("training.max_epochs=2", "training.warmup_epochs=1", "depth.max=1")
+LESS = {"my_space.yaml": IMAGES, "fashion_mnist_small": IMAGES, "vit.yaml": VIT}
 # What the commands of a document must leave behind.
 LEFT_BEHIND = {
     README: ("handwriting/report.html",),
     "docs/fashion.md": ("fashion_mnist_small/asha/seed-1/result.json",),
     "docs/index.md": ("quickstart/report.html",),
     "docs/own_data.md": ("flights/report.html", "my_space/report.html"),
+    "docs/own_network.md": ("vit/report.html", "vit/ldn/seed-1/network.py"),
     "docs/own_one_shot.md": (
         "quickstart/geometric/seed-1/result.json",
         "quickstart/few_depths:draws=2/seed-1/result.json",
     ),
     "docs/own_search.md": ("quickstart/every_other:stride=3/seed-1/result.json",),
     "docs/replay.md": (),
+    "docs/settings.md": (),
     "docs/spirals.md": (),
 }
 
@@ -150,7 +154,7 @@ def test_every_harness_command_works(
         words = re.sub(r"--seeds 0-[1-9]", "--seeds 0,1", line).split()[1:]
         words += ["--search-seeds", "5"] * (words[0] == "replay")
         if words[0] in {"run", "trial", "study"}:
-            less = IMAGES if {"my_space.yaml", "fashion_mnist_small"} & set(words) else QUICK
+            less = LESS.get(words[1], QUICK)
             words += [word for setting in less for word in ("--set", setting)]
             words += ["--workers", "1"] * (words[0] != "trial")  # each imports torch, for a second of training
         done = command(tmp_path, *words)
