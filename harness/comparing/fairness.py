@@ -90,15 +90,15 @@ def _unequal_load(units: Sequence[Finished]) -> Iterator[Difference]:
 
 def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Difference]:
     """A depth is the same network in every method: equal (kind, depth, seed), equal config."""
-    hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
+    hashes: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for unit in units:
         for trial in unit.trials:
             kind = unit.kind_of(trial)
-            by_hash = hashes.setdefault((kind, trial.depth, trial.seed), {})
+            by_hash = hashes.setdefault((kind, trial.depth, trial.seed, trial.restart), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]
     if unequal:
-        kind, depth, seed = unequal[0]
+        kind, depth, seed, _ = unequal[0]
         network = f"fixed depth {depth}" if kind == FIXED_DEPTH else f"{kind} of depth {depth}"
         methods = sorted(set().union(*hashes[unequal[0]].values()))
         yield Difference(

@@ -225,7 +225,8 @@ def resolution(by_method: ByMethod, space: SearchSpace) -> Resolution | None:
 
 
 def _is_complete(trial: TrialRecord) -> bool:
-    return trial.kind == FIXED_DEPTH and trial.status == "finished" and trial.val is not None
+    is_drawn_once = trial.kind == FIXED_DEPTH and not trial.restart
+    return is_drawn_once and trial.status == "finished" and trial.val is not None
 
 
 def resolution_of(

@@ -227,7 +227,7 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
             "give yours another name"
         )
     try:
-        method_class.facts()
+        MethodFacts(**{name: getattr(method_class, name) for name in MethodFacts.model_fields})
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, MethodFacts)}") from None
 

@@ -83,13 +83,11 @@ def _all_live(
 def _with_replays(
     space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
 ) -> list[RunningUnit]:
-    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed.
-
-    What follows a one-shot's training comes after every depth was trained, one of which may be what it asks for.
-    """
+    """What has to be trained comes first: networks that are in no recording, and every depth once. All other searches
+    are replayed. What follows a one-shot's training comes after every depth, one of which may be what it asks for."""
     if not any(method.exhaustive for method in methods.values()):
         methods = {**methods, **parse_methods(RECORDER)}
-    trained = {name: method for name, method in methods.items() if method.learns_depth or method.exhaustive}
+    trained = {name: method for name, method in methods.items() if method.exhaustive or not method.can_be_replayed}
     in_order = sorted(trained, key=lambda name: getattr(trained[name], "then", None) is not None)
     live = _all_live(space, {name: trained[name] for name in in_order}, seed, options, cell)
     recorder = next(unit for unit in live if unit.plan.facts.exhaustive)

@@ -53,10 +53,18 @@ class TrialConfig(Identified):
     training: TrainingSettings
     options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
     cut: Annotated[Cut | None, Later(before=None)] = None  # of a fine-tuned network only
+    restart: Annotated[Count, Later(before=0)] = 0
+    """Which draw of its first weights; 0 is the one that a fixed depth has in every search."""
 
     @classmethod
     def of(
-        cls, space: SearchSpace, kind: str, depth: int, seed: int, options: Mapping[str, Any] | None = None
+        cls,
+        space: SearchSpace,
+        kind: str,
+        depth: int,
+        seed: int,
+        options: Mapping[str, Any] | None = None,
+        restart: int = 0,
     ) -> "TrialConfig":
         return cls(
             kind=kind,
@@ -67,6 +75,7 @@ class TrialConfig(Identified):
             posterior=space.posterior,
             training=space.training,
             options=dict(options or {}),
+            restart=restart,
         )
 
     @property
@@ -230,6 +239,7 @@ class TrialRecord(Frozen):
     trial_id: str
     kind: str  # of its network, as in TrialConfig
     depth: Count
+    restart: Count = 0  # as in TrialConfig
     seed: Count
     config_hash: str
     split_hash: str
@@ -294,6 +304,7 @@ class TrialRecord(Frozen):
             trial_id=trial_id,
             kind=config.kind,
             depth=config.depth,
+            restart=config.restart,
             seed=config.seed,
             config_hash=config.hash,
             split_hash=split_hash,
@@ -484,11 +495,11 @@ class UnitPlan(Identified):
         """What follows the training of a one-shot's network."""
         return Stage.of(self.options) if self.facts.learns_depth else Stage()
 
-    def trial_config(self, depth: int) -> TrialConfig:
+    def trial_config(self, depth: int, restart: int = 0) -> TrialConfig:
         """The configuration of the search's trial of a depth. Whatever follows a one-shot's is no part of it."""
         learns = self.facts.learns_depth
         kind, options = (self.method_file, self.stage.left_out_of(self.options)) if learns else (FIXED_DEPTH, {})
-        return TrialConfig.of(self.space, kind, depth, self.seed, options)
+        return TrialConfig.of(self.space, kind, depth, self.seed, options, restart)
 
     def stage_config(self, depth: int) -> TrialConfig:
         """Of a network that follows the one-shot's: from scratch, as a search trains this depth, or cut from it."""
@@ -501,7 +512,7 @@ class UnitPlan(Identified):
 
     def config_of(self, trial: TrialRecord) -> TrialConfig:
         """Of any trial of this unit."""
-        return self.stage_config(trial.depth) if self.is_of_stage(trial) else self.trial_config(trial.depth)
+        return self.stage_config(trial.depth) if self.is_of_stage(trial) else self.trial_config(trial.depth, trial.restart)
 
     def is_of_stage(self, trial: TrialRecord) -> bool:
         return self.facts.learns_depth and not trial.learns_depth
