@@ -453,17 +453,18 @@ def loss_table(comparison: Comparison) -> TableView:
     """Only where a method trained every depth, and there is a one-shot."""
     return TableView(
         title=f"Where each one-shot loses against {comparison.exhaustive}'s choice (analysis only)",
-        caption=f"Mean with its 95 % t interval over seeds, on the test set; positive: lost; not judged. With "
+        caption="In nats, and in all in accuracy: mean over seeds ± half of the 95 % t interval, on the test set; positive "
+        "is lost, and nothing is judged. With "
         f"{comparison.exhaustive}'s network of each depth: wrong depth, at its own choice − at d_opt; shared weights, "
         "that − the one-shot's d_opt alone; averaging, that − what is handed over. The three add up."
         f"{_nearest_used(comparison.losses)}",
-        columns=("method", "n", *(f"{part}: nats" for part in (*LOSS_PARTS, ALL_PARTS)), f"{ALL_PARTS}: accuracy"),
+        columns=("method", "n", *LOSS_PARTS, ALL_PARTS, "accuracy"),
         rows=tuple(
             (
                 each.method,
                 str(len(each.seeds)),
-                *(signed(each.parts[LOG_LIKELIHOOD.key][part]) for part in (*LOSS_PARTS, ALL_PARTS)),
-                signed(each.parts[ACCURACY.key][ALL_PARTS]),
+                *(signed_and_spread(each.parts[LOG_LIKELIHOOD.key][part]) for part in (*LOSS_PARTS, ALL_PARTS)),
+                signed_and_spread(each.parts[ACCURACY.key][ALL_PARTS]),
             )
             for each in comparison.losses
         ),

@@ -48,8 +48,8 @@ class PruneHeal(OneShotMethod):
 
     then: Then = "finetune"
     """What follows the cut; null: it is handed over as it is."""
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Distance below which activations count as those of the last depth: 0.1 is an angle of 18 degrees."""
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Distance below which activations count as those of the last depth: 0.2 is an angle of 36 degrees."""
 
     def weights(self, log_beta: Tensor) -> CutByDistance:
         return CutByDistance(log_beta, self.threshold)

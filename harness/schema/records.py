@@ -512,7 +512,9 @@ class UnitPlan(Identified):
 
     def config_of(self, trial: TrialRecord) -> TrialConfig:
         """Of any trial of this unit."""
-        return self.stage_config(trial.depth) if self.is_of_stage(trial) else self.trial_config(trial.depth, trial.restart)
+        return (
+            self.stage_config(trial.depth) if self.is_of_stage(trial) else self.trial_config(trial.depth, trial.restart)
+        )
 
     def is_of_stage(self, trial: TrialRecord) -> bool:
         return self.facts.learns_depth and not trial.learns_depth

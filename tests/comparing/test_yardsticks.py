@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,8 +280,11 @@ def _on_test(d_opt: int, handed_over: float, per_depth: Mapping[int, float]) -> 
         return Measures(accuracy=1 + value, log_likelihood=value, ece=0.0, brier=0.0)
 
     curve = tuple(DepthMeasures(depth=depth, measures=measured(value)) for depth, value in per_depth.items())
-    final = FinalEvaluation.model_construct(chosen=measured(handed_over), per_depth_test=curve)
-    return SearchResult.model_construct(d_opt=d_opt, final=final)
+    final = FinalEvaluation(
+        chosen=measured(handed_over), per_depth_test=curve, reliability=(), n_test=1, split_hash="made up"
+    )
+    known: Any = {"d_opt": d_opt, "final": final}
+    return SearchResult.model_construct(**known)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from harness.data.on_device import on_device
 from harness.methods.darts_depth import Mixture
 from harness.methods.ldn_normal import NormalWeights
+from harness.methods.prune_heal import CutByDistance, distances
 from harness.methods.udn import TruncatedPoisson
 from harness.models import DepthMixture, FixedDepthNet, OneShotNet
 from harness.models.one_shot import Epoch
@@ -487,6 +488,64 @@ def test_growth_ends_where_validation_gains_nothing() -> None:
     trial = config("autogrow", 3, max_epochs=12, options={"every": 0.01, "threshold": 9.0, "patience": 2})
     posterior = run_trial(trial, spirals(trial)).progress.posterior
     assert posterior and posterior.d_opt == 2  # the first value always gains, then two blocks in vain
+
+
+# --- prune_heal -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cut_of_prune_heal_by_hand() -> None:
+    """Two rows, depths 0 to 3. Angles to the last depth: 90, 45, 0 and 0 degrees in one row, 180, 90, 60 and 0 in the
+    other; lengths do not matter. Mean ÷ 180: 0.75, 0.375, 1/6, 0."""
+    first = [(2.0, 0.0), (3.0, 3.0), (0.0, 0.5), (0.0, 1.0)]
+    second = [(-1.0, 0.0), (0.0, 4.0), (1.0, math.sqrt(3)), (5.0, 0.0)]
+    features = torch.tensor([first, second]).transpose(0, 1)  # (D+1, N, C)
+    found = distances(features)
+    assert found.tolist() == pytest.approx([0.75, 0.375, 1 / 6, 0.0])
+    for threshold, expected in ((0.1, 3), (1 / 6, 3), (0.17, 2), (0.375, 2), (0.4, 1), (0.8, 0)):
+        weights = CutByDistance(torch.zeros(4), threshold)
+        assert int(weights.probabilities().argmax()) == 3  # nothing was measured: no cut
+        weights.distances.copy_(found)
+        assert weights.probabilities().tolist() == [float(depth == expected) for depth in range(4)]
+
+
+def test_prune_heal_measures_what_the_output_block_gets_and_trains_the_deepest() -> None:
+    trial = config("prune_heal", depth=4, options={"threshold": 0.3})
+    network, (x, y) = frozen(trial)
+    objective = network.objective(x, y, len(y))
+    alone = FixedDepthNet(network.backbone.at(4)).eval()
+    assert objective.item() == pytest.approx(alone.objective(x, y, len(y)).item())
+    network.method.after_epoch(network, Epoch(1, 2, len(y)), _no_validation)
+    with torch.no_grad():
+        states = [network.backbone.stem(x)]
+        for block in network.eval().backbone.blocks:
+            states.append(block(states[-1]))
+    cosines = [(a * states[-1]).sum(1) / (a.norm(dim=1) * states[-1].norm(dim=1)) for a in states]
+    angles = [float(torch.arccos(cosine.clamp(-1, 1)).mean()) / math.pi for cosine in cosines[:-1]]
+    assert isinstance(network.posterior, CutByDistance)
+    assert network.posterior.distances.tolist() == pytest.approx([*angles, 0.0], abs=1e-4)
+
+
+def test_prune_heal_stops_by_the_deepest_and_is_measured_at_its_cut() -> None:
+    trial = config("prune_heal", depth=4, options={"threshold": 0.45}, monitor="val_objective")
+    data = spirals(trial)
+    trained = run_trial(trial, data)
+    network, posterior = trained.network, trained.progress.posterior
+    assert isinstance(network, OneShotNet) and posterior
+    assert posterior.d_opt < 4
+    rows, _, val_rows = on_device(data, torch.device("cpu"))
+    x, y = rows.take(val_rows)
+    with torch.inference_mode():
+        per_depth = network.log_likelihood_per_depth(x, y)
+    assert trained.progress.val and trained.progress.point
+    assert trained.progress.val.log_likelihood == pytest.approx(float(per_depth[posterior.d_opt]), abs=1e-6)
+    best = max(each.val_log_likelihood for each in curve_of(trial))
+    assert best == pytest.approx(float(per_depth[4]), abs=1e-6)
+
+
+def curve_of(trial: TrialConfig) -> list[Any]:
+    points: list[Any] = []
+    run_trial(trial, spirals(trial), lambda progress, save: points.append(progress.point))
+    return points
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------
