@@ -98,13 +98,17 @@ class RunOptions(Frozen):
     wait: Annotated[float, AT_LEAST_0] = 600.0
     """Seconds to wait for a node with enough resources (with --address)."""
     storage: str | None = None
-    """Folder or URI for checkpoints that every node can reach."""
+    """Folder or URI that every node can reach, for checkpoints and results: a folder holds them, a URI gets a copy of
+    them."""
+    take_over: bool = False
+    """Make another run that writes to the same results stop, and continue in its place."""
     out: Path = DEFAULT_OUT
-    """Folder for the results."""
+    """Folder for the results; with a folder as --storage, that folder unless you give another."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
     debug: bool = False
     """Show tracebacks and Ray's own output."""
+    kept_below: Annotated[str, Flag(hidden=True)] = ""  # the folder in a storage that the results of a study are in
     may_exit: Annotated[bool, Flag(hidden=True)] = False  # the process is ours to end: that of the command line is
 
     @classmethod
@@ -131,6 +135,12 @@ class RunOptions(Frozen):
     @model_validator(mode="after")
     def _looks_fit(self, info: ValidationInfo) -> "RunOptions":
         self.__dict__["looks"] = checked_looks(self.looks, self.until_verdict, self.seeds)  # frozen from here on
+        return self
+
+    @model_validator(mode="after")
+    def _results_in_storage(self) -> "RunOptions":
+        if self.storage and "://" not in self.storage and "out" not in self.model_fields_set:
+            self.__dict__["out"] = Path(self.storage)
         return self
 
     @field_validator("gpus_per_trial")
