@@ -80,7 +80,7 @@ def test_a_folder_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     def no_locks(*_: Any) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(one_writer.fcntl, "flock", no_locks)
+    monkeypatch.setattr("fcntl.flock", no_locks)
     told: list[str] = []
     with hold(str(tmp_path), tell=told.append) as writer:
         writer.check()
@@ -148,14 +148,14 @@ def test_one_that_is_cut_off_stops_by_itself_before_another_may_begin(
 ) -> None:
     assert LOST_SECONDS + one_writer.RENEW_SECONDS <= GONE_SECONDS
     with hold(bucket.uri) as writer:
-        answering = bucket.server._server.app  # type: ignore[attr-defined, union-attr]
+        answering = bucket.server._server.app  # type: ignore[union-attr]
         bucket.answer_with(s3.refusing("PUT", "403 Forbidden", "AccessDenied", FILE))
         writer.renew()
         writer.check()  # it may answer again
         wait(LOST_SECONDS)
         with pytest.raises(MachineError, match=r"has not answered for 4\d s, .* so this one has stopped"):
             writer.check()
-        bucket.server._server.app = answering  # type: ignore[attr-defined, union-attr]
+        bucket.server._server.app = answering  # type: ignore[union-attr]
         with pytest.raises(MachineError):
             writer.check()  # it stays stopped
 

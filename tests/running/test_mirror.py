@@ -210,7 +210,7 @@ def test_what_goes_with_a_checkpoint_is_sent_at_once_and_the_rest_within_ten_sec
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = [0.0]
-    monkeypatch.setattr(mirror.time, "monotonic", lambda: passed[0])
+    monkeypatch.setattr("harness.running.mirror.time.monotonic", lambda: passed[0])
     storage = Storage(f"file://{tmp_path}/storage")
     driver = Driver(tmp_path / "first", storage)
     driver.go_on(3)
