@@ -32,6 +32,7 @@ FILE = ".writer"
 RENEW_SECONDS = 10.0
 LOST_SECONDS = 40.0  # without a renewal, after which a writer stops
 GONE_SECONDS = 60.0  # without a renewal, after which another may begin
+NOTICE_SECONDS = RENEW_SECONDS + 5.0  # in which a writer that was taken over has noticed it
 NOT_LOCKED = "make sure that only one run writes there"
 Tell = Callable[[str], None]
 
@@ -48,9 +49,13 @@ class Writer:
     def hold(self, root: str, below: str) -> None:
         """A folder of a folder or a URI, until the end. Raises UserError while another one holds it."""
         lock = _lock_of(root, below, self._tell)
-        if lock:
-            lock.acquire(self._take_over)
-            self._locks.append(lock)
+        if lock is None:
+            return
+        taken_from = lock.acquire(self._take_over)
+        self._locks.append(lock)
+        if taken_from:  # what it wrote until then is read afterwards
+            self._tell(f"waiting {NOTICE_SECONDS:.0f} s until {taken_from} has noticed that it must stop")
+            time.sleep(NOTICE_SECONDS)
 
     def check(self) -> None:
         """Raises MachineError once another run writes, or may."""
@@ -84,6 +89,10 @@ def only_writer(take_over: bool = False, tell: Tell = lambda sentence: None) -> 
     thread.start()
     try:
         yield writer
+    except Exception as error:
+        if writer.lost and not isinstance(error, MachineError):  # Ray Tune wraps what is raised in its loop
+            raise MachineError(writer.lost) from error
+        raise
     finally:
         over.set()
         thread.join()
@@ -91,8 +100,8 @@ def only_writer(take_over: bool = False, tell: Tell = lambda sentence: None) -> 
 
 
 class _Lock(Protocol):
-    def acquire(self, take_over: bool) -> None:
-        """Raises UserError where another writes there."""
+    def acquire(self, take_over: bool) -> str:
+        """Raises UserError where another writes there; with `take_over` it returns who that is, else nothing."""
 
     def is_in_doubt(self) -> bool:
         """Whether it may no longer be ours, as far as that is seen in an instant."""
@@ -171,10 +180,9 @@ class _FolderLock:
         self._path, self._tell = folder / FILE, tell
         self._handle: int | None = None
 
-    def acquire(self, take_over: bool) -> None:
+    def acquire(self, take_over: bool) -> str:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if take_over:
-            self._path.unlink(missing_ok=True)  # its writer finds that out
+        taken_from = ""
         while True:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # NFS locks what is writable
             try:
@@ -182,7 +190,11 @@ class _FolderLock:
             except BlockingIOError:
                 owner = _Owner.read(os.pread(handle, 4096, 0))
                 os.close(handle)
-                raise _refused(str(self._path.parent), owner) from None
+                if not take_over:
+                    raise _refused(str(self._path.parent), owner) from None
+                taken_from = _named(owner)
+                self._path.unlink(missing_ok=True)  # its writer finds that out
+                continue
             except OSError:
                 self._tell(f"the file system of {self._path.parent} has no locks; {NOT_LOCKED}")
             self._handle = handle
@@ -191,6 +203,7 @@ class _FolderLock:
             os.close(handle)  # of a writer that ended just now
         os.ftruncate(handle, 0)
         os.pwrite(handle, _Owner.now().content(), 0)
+        return taken_from
 
     def _is_ours(self) -> bool:
         assert self._handle is not None
@@ -234,10 +247,10 @@ class _ObjectLock:
         self._tag = ""
         self._renewed_at = 0.0
 
-    def acquire(self, take_over: bool) -> None:
+    def acquire(self, take_over: bool) -> str:
         for _ in range(3):  # another may make, renew or remove it between two requests
             if self._put(IfNoneMatch="*"):
-                return
+                return ""
             with self._told("read"):
                 there = self._look()
             if there is None:
@@ -245,12 +258,12 @@ class _ObjectLock:
             owner, tag, silent = there
             if owner == self._owner:  # made, and the answer was lost
                 self._tag, self._renewed_at = tag, _passed()
-                return
+                return ""
             if not take_over and silent < GONE_SECONDS:
                 ended = f", or {GONE_SECONDS - silent:.0f} s if it was killed"
                 raise _refused(self._place, owner, ended)
             if self._put(IfMatch=tag):
-                return
+                return _named(owner) if silent < GONE_SECONDS else ""
         raise _refused(self._place, None)
 
     def _put(self, **condition: str) -> bool:

@@ -17,6 +17,11 @@ from tests import s3
 ME = f"process {os.getpid()} of .* on {socket.gethostname()}"
 
 
+@pytest.fixture(autouse=True)
+def noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.backends.one_writer.NOTICE_SECONDS", 0.0)
+
+
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "folder":

@@ -18,7 +18,7 @@ from tests.running.results import SMALL, ledger, read, searches, wait_for
 
 pytestmark = pytest.mark.slow
 METHODS = "asha,ldn"
-LONGER = ("depth.max=4", "training.max_epochs=600", "training.patience=600", "training.report_every=20")
+LONGER = ("depth.max=8", "training.max_epochs=3000", "training.patience=3000", "training.report_every=30")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_storage_alone_is_enough(tmp_path: Path, temp: Path, bucket: s3.Buck
     for number in range(2):
         out = tmp_path / f"head-{number}"
         driver = start(out, temp, "--storage", bucket.uri, "--take-over")
-        beyond = 60 + 60 * number
+        beyond = 40 + 40 * number
         wait_for(lambda: reports(out) > beyond or driver.poll() is not None, "reports")  # noqa: B023
         assert driver.poll() is None, said_by(out).read_text()[-2000:]
         driver.kill()

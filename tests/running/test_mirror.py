@@ -28,6 +28,11 @@ SPACE, METHOD = "small", "asha"
 UNIT = f"{SPACE}/{METHOD}/seed-0"
 
 
+@pytest.fixture(autouse=True)
+def noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.backends.one_writer.NOTICE_SECONDS", 0.0)
+
+
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     if request.param == "folder":
