@@ -6,13 +6,15 @@ import json
 import logging
 import os
 import shlex
+import socket
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
 from harness import __version__, api
@@ -156,7 +158,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
     planned = plan_run(space_name, _options(settings, options))
     if dry_run:
         return _print_forecast(planned)
-    results = planned.start(_live_table, _warn).against(planned.options.reference)
+    results = planned.start(_live_table(planned.options), _warn).against(planned.options.reference)
     _stop_if(results.interrupted)
     for unit in results.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
@@ -166,7 +168,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
         winner = results.comparison.winner
         console.print(f"winner: a seed of {winner.method} (seed {winner.seed}), {winner.why}", soft_wrap=True)
         if results.tracked:
-            log_report(results, planned.tracked_to.uri)
+            log_report(results, planned.tracked_to)
             _print_view(planned.tracked_to, results.space)
     return _fail_if(results.failures)
 
@@ -181,7 +183,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
 )
 @click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
 @click.option("--methods", help="Override the study's methods: ldn,ldn_em draws and judges each of them.")
-@flags("data_dir", "set", *_ON_RAY, *_KEPT, "out", "tracking_uri")
+@flags("data_dir", "set", *_ON_RAY, *_KEPT, "out", "tracking_uri", "experiment")
 @dry_run_option
 @click.pass_obj
 def study(
@@ -205,7 +207,9 @@ def study(
     planned = plan_study(wanted, asked, seeds)
     if dry_run:
         return _print_forecast(planned)
-    outcome = planned.start(shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table, _warn)
+    outcome = planned.start(
+        shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table(planned.options), _warn
+    )
     _stop_if(outcome.interrupted)
     if outcome.concluded:
         for judgement in by_itself(outcome.concluded.judgements):
@@ -220,12 +224,9 @@ def study(
 
 
 def _options(settings: dict[str, Any], given: Mapping[str, Any]) -> RunOptions:
+    """Those that were given: what click fills in would look like a wish of the user's."""
     source = click.get_current_context().get_parameter_source
-    asked = {
-        name: value
-        for name, value in given.items()
-        if value is not None and source(name) is not click.core.ParameterSource.DEFAULT
-    }
+    asked = {name: value for name, value in given.items() if source(name) is not ParameterSource.DEFAULT}
     return RunOptions.of(debug=settings["debug"], may_exit=True, **asked)
 
 
@@ -235,10 +236,17 @@ def _print_forecast(planned: Any) -> None:
     console.print(forecast_table(planned.forecast(), planned.options.usd_per_hour))
 
 
-def _live_table(together: Any) -> Any:
-    from harness.terminal.live_table import live_table
+def _live_table(options: RunOptions) -> Callable[[Any], Any]:
+    """On a cluster it begins with where results are: the working folder is that of a job, or of another machine."""
 
-    return live_table(together, console)
+    def show(together: Any) -> Any:
+        from harness.terminal.live_table import live_table
+
+        if options.address:
+            console.print(f"results: {options.out} on {socket.gethostname()}", soft_wrap=True)
+        return live_table(together, console)
+
+    return show
 
 
 def _warn(warning: str) -> None:
@@ -265,10 +273,11 @@ def _print_view(tracked_to: Any, experiment: str) -> None:
     uri = tracked_to.uri
     if not uri.startswith(("http://", "https://")):
         given = ["--tracking-uri", redacted(uri)] if tracked_to.given else ["--out", str(tracked_to.folder)]
+        given += ["--experiment", tracked_to.names.experiment] if tracked_to.names.experiment else []
         console.print(f"MLflow: {shlex.join(['harness', 'ui', experiment, *given])}", soft_wrap=True)
         return
     try:
-        found = links(uri, redacted(uri), experiment)
+        found = links(uri, redacted(uri), experiment, tracked_to.names)
     except UserError as error:  # the run itself is well
         _warn(str(error))
         return
@@ -289,20 +298,21 @@ def compare(space_name: str, reference: str | None, form: str, usd_per_hour: flo
 
 
 def _print_comparison(results: api.Results, form: str, full: bool) -> None:
-    """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
+    """As a table: what to do and the verdicts on one screen, then all tables, or the notes that matter most."""
     from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 
     comparison, written = results.comparison, {"json": as_json, "md": as_markdown, "csv": as_csv}
     if form in written:
         _say(written[form](comparison).rstrip("\n"))
+        return
+    console.print(verdict(comparison))
+    if full:
+        console.print(summary(comparison), details(comparison))
+        console.print(comparison.recommendation.sentence, style="bold")  # where a terminal's screen ends
     else:
-        if full:
-            console.print(details(comparison), summary(comparison))
-        console.print(verdict(comparison))
-        if not full:
-            console.print(leading_notes(comparison))
-            tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
-            console.print(f"tables: {tables}", soft_wrap=True)
+        console.print(leading_notes(comparison))
+        tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
+        console.print(f"tables: {tables}", soft_wrap=True)
 
 
 @commands.command()
@@ -366,12 +376,12 @@ def pull(storage: str, space_names: tuple[str, ...], out: Path) -> None:
 
 @commands.command()
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
-@flags("out", "tracking_uri")
-def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
+@flags("out", "tracking_uri", "experiment", "model_name")
+def sync(space_names: tuple[str, ...], out: Path, **names: Any) -> None:
     """Write to MLflow what it lacks of the results. Running it again changes nothing."""
-    uri = Destination(tracking_uri, out).uri
+    to = Destination.of(RunOptions.of(out=out, **names))
     for space in map(name_of, space_names or spaces_in(out)):
-        done = sync_space(space, out, uri)
+        done = sync_space(space, out, to)
         written = counted(done.written, "search", "searches")
         there = "was" if done.unchanged == 1 else "were"
         console.print(f"{space}: {written} written, {done.unchanged} {there} there already")
@@ -381,13 +391,14 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
 @click.option("--port", type=click.IntRange(1, 65535), help="The first free one from 5000 on by default.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
-@flags("out", "tracking_uri")
-def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+@flags("out", "tracking_uri", "experiment")
+def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, **names: Any) -> None:
     """Show the results in MLflow's UI. It runs on 127.0.0.1 until Ctrl-C."""
     from harness.studies.run import studies_in
     from harness.tracking.views import links
 
-    uri = Destination(tracking_uri, out).uri
+    to = Destination.of(RunOptions.of(out=out, **names))
+    uri = to.uri
     shown = [name_of(name) for name in space_names]
     if not shown:
         studies = studies_in(out)
@@ -395,7 +406,7 @@ def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: 
     console.print("starting MLflow's server …")
     with serving(uri, port) as address:
         for experiment in shown:
-            found = links(uri, redacted(address), experiment)
+            found = links(uri, redacted(address), experiment, to.names)
             for name, link in found.items():
                 console.print(f"{experiment} · {name}: {link}", soft_wrap=True)
             if open_browser and found:
@@ -498,8 +509,10 @@ def check(name: str, space_name: str) -> None:
 
 @commands.command()
 @click.argument("cluster_file", type=CheckedPath(path_type=Path), required=False)
-@click.option("--address", help="Address of a running Ray cluster; the one on this machine by default.")
-@click.option("--storage", help="Where checkpoints would go.")
+@click.option(
+    "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
+)
+@click.option("--storage", help="Where checkpoints would go (default: HARNESS_STORAGE).")
 @click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes a minute.")
 @click.option(
     "--report",
@@ -517,20 +530,26 @@ def doctor(
         raise UserError(
             "a cluster file is checked before its cluster runs; give either it, or --address, --storage and --gpu"
         )
-    RunOptions.of(storage=storage, **asked)
+    given = {"address": address, "storage": storage, **asked}
+    options = RunOptions.of(**{name: value for name, value in given.items() if value is not None})
     if cluster_file:
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
-    elif gpu:
-        checks = _examine_gpus(address, storage, report)
     else:
-        if asked["tracking_uri"] is not None:
-            check_uri(asked["tracking_uri"])
-        checks = examine(address or "auto", storage, **asked)
+        checks = _examine(options.placed(), gpu, report)
     for each in checks:
         mark = "ok" if each.ok else "NO" if each.fatal else "warn"
         _say(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
     if any(each.fatal and not each.ok for each in checks):
         sys.exit(2)
+
+
+def _examine(options: RunOptions, gpu: bool, report: Path) -> list[Check]:
+    if gpu:
+        return _examine_gpus(options.address, options.storage, report)
+    if options.tracking_uri is not None:
+        check_uri(options.tracking_uri)
+    resources = options.gpus_per_trial, options.cpus_per_trial
+    return examine(options.address or "auto", options.storage, options.tracking_uri, *resources)
 
 
 def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[Check]:

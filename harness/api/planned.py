@@ -49,7 +49,7 @@ class PlannedRun:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
         results = self._run(show, warn)
         if results.tracked and results.finished and not results.interrupted:
-            conclude(results, self.tracked_to.uri)
+            conclude(results, self.tracked_to)
         return results
 
     def _run(self, show: "Show | None", warn: "Warn") -> Results:
@@ -95,6 +95,7 @@ class PlannedRun:
 
 def plan_run(space: Space, options: RunOptions) -> PlannedRun:
     """Checks what is asked for, and starts nothing."""
+    options = options.placed()
     wanted = space_of(space, options.set, options.trials, options.epochs)
     import_ray_quietly()
     loaded = methods_of(options.methods)
@@ -102,4 +103,6 @@ def plan_run(space: Space, options: RunOptions) -> PlannedRun:
     from harness.running.runner import make_units
 
     units = make_units([wanted], loaded, options.seeds, options)
-    return PlannedRun(wanted, units, options, Destination(options.tracking_uri, options.out))
+    tracked_to = Destination.of(options)
+    tracked_to.check_names(wanted.name)
+    return PlannedRun(wanted, units, options, tracked_to)

@@ -8,12 +8,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
 
 from harness.comparing.finished import Finished
 from harness.comparing.sentences import WITHIN_THE_MARGIN, headroom_phrase, matches
 from harness.comparing.stages import columns, intervals, on_seeds, row_of, with_verdicts
-from harness.comparing.values import Headroom, Pair, Stage
+from harness.comparing.values import Headroom, HeadroomOutcome, Pair, Stage
 from harness.judging.two_keys import Looks, fewest_seeds, seeds_needed
 from harness.judging.words import UNANSWERED
 from harness.measures import (
@@ -166,13 +165,17 @@ def _read(stage: Stage, pairs: Sequence[Pair], margins: Margins, cost: Measure, 
     """`pairs`: the rule that is best on validation first."""
     enough = [pair for pair in pairs if matches(pair)]
     open_ = [pair for pair in pairs if not matches(pair) and not _loses(pair)]
-    outcome: Literal["search pays", "no search is needed", "not decided"] = "not decided"
-    if enough:
-        outcome, told = "no search is needed", enough[0]
-    elif open_:
-        told = pairs[0] if pairs[0] in open_ else open_[0]
-    else:
-        outcome, told = "search pays", pairs[0]
+    unsure = [pair for pair in open_ if not _is_worse(pair)]  # not even whether the search's choice is better
+    outcome: HeadroomOutcome
+    match enough, unsure, open_:
+        case [told, *_], _, _:
+            outcome = "no search is needed"
+        case _, [told, *_], _:
+            outcome = "not decided"
+        case _, _, [told, *_]:
+            outcome = "search is better"
+        case _:
+            outcome, told = "search pays", pairs[0]
     best = pairs[0]
     said = Headroom(
         outcome=outcome,
@@ -183,7 +186,7 @@ def _read(stage: Stage, pairs: Sequence[Pair], margins: Margins, cost: Measure, 
         cost_shares={
             pair.method: 1 / pair.cost_ratios[cost.key].mean for pair in pairs if cost.key in pair.cost_ratios
         },
-        seeds_needed=_seeds_needed(stage, open_, margins, looks) if outcome == "not decided" else None,
+        seeds_needed=_seeds_needed(stage, open_, margins, looks) if open_ and not enough else None,
         stage=stage,
         sentence="",
     )
@@ -192,6 +195,11 @@ def _read(stage: Stage, pairs: Sequence[Pair], margins: Margins, cost: Measure, 
 
 def _loses(pair: Pair) -> bool:
     return any(verdict.outcome == "worse beyond the margin" for verdict in pair.verdicts.values())
+
+
+def _is_worse(pair: Pair) -> bool:
+    """Of the typical seed and of the mean, in some quality; whether by more than the margin may be open."""
+    return any(verdict.outcome == "worse" for verdict in pair.verdicts.values()) or _loses(pair)
 
 
 def _seen_from_the_search(difference: Interval) -> Interval:

@@ -135,10 +135,14 @@ class DepthCheck(Frozen):
     rank_correlation: tuple[float | None, ...] | None  # per seed; only for methods with per-depth values (learnt depth)
 
 
+# Better by more than the margin, better and maybe by less, as good without one, none of these for certain.
+HeadroomOutcome = Literal["search pays", "search is better", "no search is needed", "not decided"]
+
+
 class Headroom(Frozen):
     """Whether a search over depths is needed: what its choice is worth against networks that nobody searched for."""
 
-    outcome: Literal["search pays", "no search is needed", "not decided"]
+    outcome: HeadroomOutcome
     search: str  # the method that trained every depth
     best_rule: str  # of those that do not search, the best one on validation
     gains: dict[str, Interval]  # of judged qualities: the search's choice − that rule's, in the measure's own direction
@@ -147,6 +151,25 @@ class Headroom(Frozen):
     seeds_needed: int | None  # in all, until it is decided; None: it is, or more than anybody would run
     stage: Stage  # the rules' rows, and their verdicts, a family of their own
     sentence: str
+
+
+class Recommendation(Frozen):
+    """What to do. `sentence` says it; the others are what that rests on, costs and risks."""
+
+    action: Literal["no search", "any depth", "one-shot", "search", "not decided"]
+    use: str | None  # a method, or a rule that does not search; None: any depth, or not decided
+    sentence: str
+    rests_on: str
+    costs: str
+    risks: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """By the words that every view shows them under."""
+        return {"rests on": self.rests_on, "costs": self.costs, "risks": self.risks}
 
 
 class ClassRow(Frozen):
@@ -228,7 +251,7 @@ class Comparison(Frozen):
     seeds: tuple[int, ...]
     looks: Looks  # at how many seeds the verdicts are looked at; each interval of a pair is one of that many
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
-    headline: str
+    recommendation: Recommendation
     sentences: tuple[str, ...]  # one per pair
     headroom: Headroom | None  # None where not every depth was trained, or there is only one
     margins_said: str  # the margins beside the spread between depths, in words
@@ -246,11 +269,6 @@ class Comparison(Frozen):
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
-
-    @property
-    def lead(self) -> str:
-        """The answer in short: is a search needed at all, and what does it take? The first words of every view."""
-        return " ".join(filter(None, (self.headroom.sentence if self.headroom else "", self.headline)))
 
     @property
     def qualities(self) -> tuple[Quality, ...]:

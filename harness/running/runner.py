@@ -21,8 +21,9 @@ from harness.methods import RECORDER, code_of, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.networks import own_sources
 from harness.options import RunOptions
+from harness.running.ahead import check_machines, send_data
 from harness.running.ledger import watching
-from harness.running.messages import OwnCode, model_key, packed_method, rows_key
+from harness.running.messages import NOTHING_SENT, OwnCode, SentData, model_key, packed_method, rows_key
 from harness.running.mirror import Arrived, Mirror, fetch
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
@@ -191,6 +192,10 @@ def _run_as(
             cluster.await_first(options.wait, tell, lambda: stop.by)
             references = _put(pools)
             del pools  # the object store has the rows
+            sent = NOTHING_SENT
+            if options.address is not None:
+                sent = send_data(waiting, options.data_dir, tell)
+                check_machines(waiting, code, sent, options.data_dir)
             for space in sorted({unit.plan.space.name for unit in waiting}):
                 writer.hold(str(options.out), space)
             for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
@@ -202,7 +207,7 @@ def _run_as(
                 limits = (*_room(cluster, options), options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before, stop)
                 if not stop.by:  # while Ray started
-                    _fit(together, cluster, references, code, storage, options, show, folder, writer)
+                    _fit(together, cluster, references, code, sent, storage, options, show, folder, writer)
         interrupted = stop.by
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
@@ -288,6 +293,7 @@ def _fit(
     cluster: ClusterSlots,
     pools: Mapping[str, Any],
     code: OwnCode,
+    sent: SentData,
     storage: str,
     options: RunOptions,
     show: Show,
@@ -303,6 +309,7 @@ def _fit(
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
         working_dir=str(Path.cwd()),
         own_code=code,
+        sent=sent,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once(), watching() as together.watch:

@@ -49,14 +49,13 @@ class PlannedStudy:
         return StudyOutcome(concluded, outcome.failures, outcome.interrupted, tracked)
 
     def _log_page(self, concluded: Concluded) -> None:
-        from harness.tracking.writer import Tracker
-
         space = self.study.cells[0].space
-        Tracker(self.tracked_to.uri, self.experiment).log_report(space, concluded.page.read_text(encoding="utf-8"))
+        self.tracked_to.writer().log_report(space, concluded.page.read_text(encoding="utf-8"))
 
 
 def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:
     """Seeds 0 to `seeds` − 1, or as many as the study's file says."""
+    options = options.placed()
     study = replace(study, settings=study.settings.model_copy(update={"seeds": seeds or study.settings.seeds}))
     below = f"studies/{study.folder}"
     run_options = options.model_copy(update={"out": options.out / below, "kept_below": below})
@@ -65,7 +64,7 @@ def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> P
     title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)
     note = f"**{title}**. Paper: {paper}. The page with figures and verdicts: run `report`."
     experiment = Experiment(experiment_name(study.name, study.scale), note)
-    tracked_to = Destination(options.tracking_uri, options.out, experiment)
+    tracked_to = Destination.of(options, experiment)
     return PlannedStudy(study, units, run_options, tracked_to, experiment)
 
 
