@@ -21,6 +21,7 @@ from harness.comparing.headroom import (
     headroom,
 )
 from harness.comparing.render import as_json, as_markdown, verdict
+from harness.comparing.sentences import in_all
 from harness.comparing.tables import summary_tables
 from harness.comparing.values import Headroom, MethodRow
 from harness.measures import DEPTH, DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP
@@ -197,7 +198,7 @@ def test_better_by_an_open_amount_is_said_as_such() -> None:
     found = headroom(changed, "grid", MARGINS)
     assert found and found.outcome == "search is better" and found.rule == DEEPEST
     assert found.sentence.startswith("A search is better than none: the deepest network, at 0.50 of grid's cost, is ")
-    assert found.seeds_needed is not None and f"about {found.seeds_needed} seeds in all" in found.sentence
+    assert found.seeds_needed is not None and in_all(found.seeds_needed) in found.sentence
     [pair] = [each for each in found.stage.pairs if each.method == DEEPEST]
     assert pair.verdicts["test_log_likelihood"].outcome == "worse"
 
