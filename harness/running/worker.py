@@ -323,7 +323,16 @@ class _Worker:
         stopped = {(depth, epoch): self._as_stopped(task.unit, depth, epoch) for depth, epoch in task.stopped}
         values: list[bytes] = []
         evaluation = evaluate_on_test(
-            network, task.d_opt, self.config, self.data, others, refit, self.data_dir, stopped, values.append
+            network,
+            task.d_opt,
+            self.config,
+            self.data,
+            others,
+            refit,
+            self.data_dir,
+            stopped,
+            task.deepest,
+            values.append,
         )
         handed_over = chosen_network(network, task.d_opt)
 

@@ -19,7 +19,17 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from harness import keys
 from harness.errors import UserError
-from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, POSTERIOR_GAP, TFLOP, TRIALS
+from harness.measures import (
+    ACCURACY,
+    DEPTH,
+    DEVICE_SECONDS,
+    HEADLINE,
+    LOG_LIKELIHOOD,
+    POSTERIOR_GAP,
+    SIZE,
+    TFLOP,
+    TRIALS,
+)
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking.address import exclusive
 
@@ -89,7 +99,7 @@ def _packed(state: Mapping[str, Any]) -> str:
 
 # --- charts -------------------------------------------------------------------------------------------------------
 
-_QUALITY, _ANYTIME, _COST, _DEPTH = "quality", "anytime", "cost", "depth"  # sections
+_QUALITY, _SIZE, _ANYTIME, _COST, _DEPTH = "quality", "size", "anytime", "cost", "depth"  # sections
 
 
 def _card(kind: str, section: str, **settings: Any) -> dict[str, Any]:
@@ -138,6 +148,8 @@ def _section(uuid: str, name: str, columns: int, open_: bool = True) -> dict[str
 _CHARTS = [
     _scatter(_QUALITY, DEVICE_SECONDS.key, ACCURACY.key),
     _scatter(_QUALITY, DEVICE_SECONDS.key, LOG_LIKELIHOOD.key),
+    _scatter(_SIZE, SIZE.key, ACCURACY.key),
+    _scatter(_SIZE, SIZE.key, LOG_LIKELIHOOD.key),
     _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
     _bar(_COST, DEVICE_SECONDS.key),
     _bar(_COST, TFLOP.key),
@@ -150,6 +162,7 @@ _CHARTS = [
 ]
 _SECTIONS = [
     _section(_QUALITY, "Quality against cost", 2),
+    _section(_SIZE, "Quality against size", 2),
     _section(_ANYTIME, "Best so far (step = device-ms)", 1),
     _section(_COST, "Cost", 3),
     _section(_DEPTH, "Depth (step = depth)", 3),
