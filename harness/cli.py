@@ -6,13 +6,15 @@ import json
 import logging
 import os
 import shlex
+import socket
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
 from harness import __version__, api
@@ -155,7 +157,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
     planned = plan_run(space_name, _options(settings, options))
     if dry_run:
         return _print_forecast(planned)
-    results = planned.start(_live_table, _warn).against(planned.options.reference)
+    results = planned.start(_live_table(planned.options), _warn).against(planned.options.reference)
     _stop_if(results.interrupted)
     for unit in results.unfinished:
         console.print(f"{unit} has no result: the cost limit was reached before a trial had finished")
@@ -204,7 +206,9 @@ def study(
     planned = plan_study(wanted, asked, seeds)
     if dry_run:
         return _print_forecast(planned)
-    outcome = planned.start(shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table, _warn)
+    outcome = planned.start(
+        shlex.join(["harness", *map(shown_argument, settings["args"])]), _live_table(planned.options), _warn
+    )
     _stop_if(outcome.interrupted)
     if outcome.concluded:
         for judgement in by_itself(outcome.concluded.judgements):
@@ -219,7 +223,9 @@ def study(
 
 
 def _options(settings: dict[str, Any], given: Mapping[str, Any]) -> RunOptions:
-    asked = {name: value for name, value in given.items() if value is not None}
+    """Those that were given: what click fills in would look like a wish of the user's."""
+    source = click.get_current_context().get_parameter_source
+    asked = {name: value for name, value in given.items() if source(name) is not ParameterSource.DEFAULT}
     return RunOptions.of(debug=settings["debug"], may_exit=True, **asked)
 
 
@@ -229,10 +235,17 @@ def _print_forecast(planned: Any) -> None:
     console.print(forecast_table(planned.forecast(), planned.options.usd_per_hour))
 
 
-def _live_table(together: Any) -> Any:
-    from harness.terminal.live_table import live_table
+def _live_table(options: RunOptions) -> Callable[[Any], Any]:
+    """On a cluster it begins with where results are: the working folder is that of a job, or of another machine."""
 
-    return live_table(together, console)
+    def show(together: Any) -> Any:
+        from harness.terminal.live_table import live_table
+
+        if options.address:
+            console.print(f"results: {options.out} on {socket.gethostname()}", soft_wrap=True)
+        return live_table(together, console)
+
+    return show
 
 
 def _warn(warning: str) -> None:
@@ -283,20 +296,21 @@ def compare(space_name: str, reference: str | None, form: str, usd_per_hour: flo
 
 
 def _print_comparison(results: api.Results, form: str, full: bool) -> None:
-    """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
+    """As a table: what to do and the verdicts on one screen, then all tables, or the notes that matter most."""
     from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 
     comparison, written = results.comparison, {"json": as_json, "md": as_markdown, "csv": as_csv}
     if form in written:
         _say(written[form](comparison).rstrip("\n"))
+        return
+    console.print(verdict(comparison))
+    if full:
+        console.print(summary(comparison), details(comparison))
+        console.print(comparison.recommendation.sentence, style="bold")  # where a terminal's screen ends
     else:
-        if full:
-            console.print(details(comparison), summary(comparison))
-        console.print(verdict(comparison))
-        if not full:
-            console.print(leading_notes(comparison))
-            tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
-            console.print(f"tables: {tables}", soft_wrap=True)
+        console.print(leading_notes(comparison))
+        tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
+        console.print(f"tables: {tables}", soft_wrap=True)
 
 
 @commands.command()
@@ -478,8 +492,10 @@ def check(name: str, space_name: str) -> None:
 
 @commands.command()
 @click.argument("cluster_file", type=CheckedPath(path_type=Path), required=False)
-@click.option("--address", help="Address of a running Ray cluster; the one on this machine by default.")
-@click.option("--storage", help="Where checkpoints would go.")
+@click.option(
+    "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
+)
+@click.option("--storage", help="Where checkpoints would go (default: HARNESS_STORAGE).")
 @click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes a minute.")
 @click.option(
     "--report",
@@ -497,20 +513,26 @@ def doctor(
         raise UserError(
             "a cluster file is checked before its cluster runs; give either it, or --address, --storage and --gpu"
         )
-    RunOptions.of(storage=storage, **asked)
+    given = {"address": address, "storage": storage, **asked}
+    options = RunOptions.of(**{name: value for name, value in given.items() if value is not None})
     if cluster_file:
         checks = [*check_cluster_file(cluster_file), *check_launch(cluster_file)]
-    elif gpu:
-        checks = _examine_gpus(address, storage, report)
     else:
-        if asked["tracking_uri"] is not None:
-            check_uri(asked["tracking_uri"])
-        checks = examine(address or "auto", storage, **asked)
+        checks = _examine(options.placed(), gpu, report)
     for each in checks:
         mark = "ok" if each.ok else "NO" if each.fatal else "warn"
         _say(f"{mark:<5} {each.name:<15} {each.detail}{'' if each.ok else f'; {each.remedy}'}")
     if any(each.fatal and not each.ok for each in checks):
         sys.exit(2)
+
+
+def _examine(options: RunOptions, gpu: bool, report: Path) -> list[Check]:
+    if gpu:
+        return _examine_gpus(options.address, options.storage, report)
+    if options.tracking_uri is not None:
+        check_uri(options.tracking_uri)
+    resources = options.gpus_per_trial, options.cpus_per_trial
+    return examine(options.address or "auto", options.storage, options.tracking_uri, *resources)
 
 
 def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[Check]:

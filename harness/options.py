@@ -6,6 +6,7 @@ A new option is a field of `RunOptions` with its range, its default and a senten
 import inspect
 import itertools
 import operator
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from harness.text.files import checked_path
 from harness.text.shown import counted, redacted
 
 DEFAULT_OUT: Final = Path("results")
+LOCAL: Final = "local"  # an address, as Ray calls it: a Ray of this run's own, on this machine
+ADDRESS, STORAGE = "RAY_ADDRESS", "HARNESS_STORAGE"  # variables that give defaults
 DEFAULT_LOOKS: Final = (12, 20, 40)
 LARGEST_SEED: Final = 2**32 - 1  # that NumPy's generator takes, which Ray and Optuna use
 STORAGES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # that pyarrow writes to
@@ -94,13 +97,14 @@ class RunOptions(Frozen):
     reference: str | None = None
     """Compare this method with every other one (default: every method with the one that trains every depth)."""
     address: str | None = None
-    """Address of a running Ray cluster (default: start Ray on this machine)."""
+    """Address of a running Ray cluster: auto, host:port, or local to start Ray on this machine (default: RAY_ADDRESS,
+    which Ray sets in its jobs, else local)."""
     wait: Annotated[float, AT_LEAST_0] = 600.0
     """Seconds to wait for a node with enough resources (with --address)."""
     storage: str | None = None
-    """Folder or URI for checkpoints that every node can reach."""
+    """Folder or URI for checkpoints that every node can reach (default: HARNESS_STORAGE)."""
     out: Path = DEFAULT_OUT
-    """Folder for the results."""
+    """Folder for the results; with a folder as --storage, that folder unless you give another."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
     debug: bool = False
@@ -152,6 +156,27 @@ class RunOptions(Frozen):
     @classmethod
     def _storage(cls, given: Any) -> str | None:
         return None if given is None else checked_storage(given)
+
+    @field_validator("address", mode="before")
+    @classmethod
+    def _address(cls, given: Any) -> str | None:
+        return None if given is None else checked_address(given, "address")
+
+    def placed(self) -> "RunOptions":
+        """With what the surroundings say where nothing was given: the cluster, its storage, and where results are kept.
+
+        A job of Ray's starts in a folder whose name changes with any file in it. Results that its next submission
+        should find are therefore kept in the storage; on a cluster they have an absolute path in any case.
+        """
+        address = self.address or LOCAL
+        if self.address in (None, "auto"):  # of which Ray itself would say the same
+            address = checked_address(os.environ.get(ADDRESS) or address, ADDRESS)
+        storage = self.storage or (checked_storage(os.environ[STORAGE]) if os.environ.get(STORAGE) else None)
+        in_storage = storage and "://" not in storage and "out" not in self.model_fields_set
+        out = Path(str(storage)) if in_storage else self.out
+        if address == LOCAL:
+            return self.model_copy(update={"address": None, "storage": storage, "out": out})
+        return self.model_copy(update={"address": address, "storage": storage, "out": out.absolute()})
 
     @property
     def simulated_devices(self) -> int:
@@ -212,6 +237,24 @@ def _sentence(error: Any) -> str:
     else:
         rule = "true or false" if error["type"].startswith("bool") else "text"
     return f"{name} must be {rule}; got {brief_repr(given)}"
+
+
+def checked_address(address: Any, named: str) -> str:
+    """Raises UserError for what takes jobs, or a driver from outside: a run is driven from a machine of its cluster."""
+    if not isinstance(address, str) or not address:
+        raise UserError(f"{named} must be text; got {brief_repr(address)}")
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        host = rest.rpartition("@")[2].split("/")[0]
+        jobs = (
+            f"{scheme}://{host}" if scheme in ("http", "https") else f"http://{host.partition(':')[0] or 'HOST'}:8265"
+        )
+        raise UserError(
+            f"{named} must be auto, {LOCAL} or host:port, as seen from a machine of the cluster; got "
+            f"{redacted(address)!r}. From anywhere else the run is submitted as a job: ray job submit --address {jobs} "
+            f"--working-dir . -- harness run SPACE … (or give --address {LOCAL} to run on this machine)"
+        )
+    return address
 
 
 def checked_storage(storage: Any) -> str:

@@ -21,7 +21,7 @@ def conclude(results: Results, uri: str) -> None:
     from harness.tracking.writer import Tracker
 
     with contextlib.suppress(UserError):  # units that cannot be compared; whoever asks for the comparison is told
-        Tracker(uri).conclude(results.finished, results.comparison.winner, results.comparison.lead)
+        Tracker(uri).conclude(results.finished, results.comparison)
 
 
 def sync(space: Space, out: Path, uri: str) -> "Synced":

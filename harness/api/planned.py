@@ -91,6 +91,7 @@ class PlannedRun:
 
 def plan_run(space: Space, options: RunOptions) -> PlannedRun:
     """Checks what is asked for, and starts nothing."""
+    options = options.placed()
     wanted = space_of(space, options.set, options.trials, options.epochs)
     import_ray_quietly()
     loaded = methods_of(options.methods)

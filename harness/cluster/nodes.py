@@ -46,7 +46,7 @@ def ask_nodes(node_ids: Sequence[str]) -> list[NodeReport]:
         asks = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
         return {"host": socket.gethostname(), "versions": versions, "asks_for_token": asks}
 
-    answers = _on_each(look, dict.fromkeys(node_ids, ()))
+    answers = on_each_node(look, dict.fromkeys(node_ids, ()))
     return [NodeReport(node, **answer) for node, answer in answers.items() if not isinstance(answer, Exception)]
 
 
@@ -64,7 +64,7 @@ def start_an_actor() -> str | None:
     except ray.exceptions.GetTimeoutError:
         return f"it gave no answer in {ANSWER_SECONDS:.0f} s"
     except ray.exceptions.RayError as error:
-        return _first_line(error)
+        return first_line(error)
     finally:
         ray.kill(actor)
     return None
@@ -107,19 +107,19 @@ def share_tokens(node_ids: Sequence[str], storage: str) -> dict[str, str | None]
             system.delete_dir(path)
 
     try:
-        written = _on_each(write, {node: (storage, node) for node in node_ids})
+        written = on_each_node(write, {node: (storage, node) for node in node_ids})
         there = [node for node, answer in written.items() if not isinstance(answer, Exception)]
-        seen = _on_each(read, dict.fromkeys(there, (storage, there)))
+        seen = on_each_node(read, dict.fromkeys(there, (storage, there)))
         return {node: _sharing_problem(answer, seen.get(node, []), storage) for node, answer in written.items()}
     finally:
-        _on_each(clean, dict.fromkeys(node_ids, (storage,)))
+        on_each_node(clean, dict.fromkeys(node_ids, (storage,)))
 
 
 def _sharing_problem(written: Any, unread: Any, storage: str) -> str | None:
     """From what a node answered: nothing or an error of writing, a list or an error of reading."""
     for verb, answer in (("write", written), ("read", unread)):
         if isinstance(answer, Exception):
-            return f"cannot {verb}: {_first_line(answer)}"
+            return f"cannot {verb}: {first_line(answer)}"
     return f"does not see what {len(unread)} other node(s) wrote to {redacted(storage)}" if unread else None
 
 
@@ -147,12 +147,14 @@ def autoscaler_config() -> dict[str, Any] | None:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     heads = [node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]]
     address = ray.get_runtime_context().gcs_address
-    for answer in _on_each(read, dict.fromkeys(heads, (address,))).values():
+    for answer in on_each_node(read, dict.fromkeys(heads, (address,))).values():
         return None if isinstance(answer, Exception) else answer
     return None
 
 
-def _on_each(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def on_each_node(
+    function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]], seconds: float = ANSWER_SECONDS
+) -> dict[str, Any]:
     """Runs a function on each node with its arguments; an answer is a value or the exception. Needs no free CPU."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -164,18 +166,18 @@ def _on_each(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ..
     }
     if not calls:
         return {}
-    done, late = ray.wait(list(calls.values()), num_returns=len(calls), timeout=ANSWER_SECONDS)
+    done, late = ray.wait(list(calls.values()), num_returns=len(calls), timeout=seconds)
     for call in late:
         ray.cancel(call, force=True)
     answers: dict[str, Any] = {}
     for node, call in calls.items():
         try:
-            answers[node] = ray.get(call) if call in done else TimeoutError(f"no answer in {ANSWER_SECONDS:.0f} s")
+            answers[node] = ray.get(call) if call in done else TimeoutError(f"no answer in {seconds:.0f} s")
         except Exception as error:  # whatever went wrong on that node
             answers[node] = error
     return answers
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Ray's exceptions carry the traceback of the node; the message itself comes last."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -36,6 +36,7 @@ __all__ = [
     "load_pool",
     "load_test",
     "load_training_data",
+    "own_files",
     "watched_test_set",
 ]
 
@@ -76,6 +77,19 @@ def data_hash(settings: DataSettings, data_dir: Path | None = None) -> str | Non
             case _:
                 return images.data_hash(settings, data_dir)
     return None
+
+
+def own_files(settings: DataSettings, data_dir: Path | None = None) -> dict[str, Path]:
+    """The files of a user's own data by their names below `path`, which is "" for a single file; of others none."""
+    match settings:
+        case ArraysData() | TableData():
+            file = own_path(settings.path, data_dir)
+            return {"": file} if file.is_file() else {}
+        case ImageFolderData():
+            root = own_path(settings.path, data_dir)
+            return {file.relative_to(root).as_posix(): file for file in image_folder.list_files(root).files}
+        case _:
+            return {}
 
 
 def load_training_data(settings: DataSettings, seed: int, pool: Pool | None = None) -> TrainingData:

@@ -116,10 +116,15 @@ class OneShotNet(DepthMixture):
         """ℓ_i = mean_n log p(y_n | x_n, d=i) for i = 0…D: (D+1,)."""
         return log_probs_of(self.log_probs_per_depth(x), y).mean(dim=1)
 
-    def log_likelihood_at(self, x: Tensor, y: Tensor, depths: Sequence[int]) -> Tensor:
-        """ℓ_i for these depths only, ascending; blocks after the last of them are not run: (len(depths),)."""
+    def log_probs_at(self, x: Tensor, depths: Sequence[int]) -> Tensor:
+        """log p(y | x, d) for these depths only, ascending; blocks after the last one are not run: (K, N, classes)."""
         count(self, len(x), depths)
-        return log_probs_of(self.backbone(x, depths), y).mean(dim=1)
+        log_probs: Tensor = self.backbone(x, depths)
+        return log_probs
+
+    def log_likelihood_at(self, x: Tensor, y: Tensor, depths: Sequence[int]) -> Tensor:
+        """ℓ_i for these depths only, likewise: (K,)."""
+        return log_probs_of(self.log_probs_at(x, depths), y).mean(dim=1)
 
     def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:
         """The method's choice of depth, checked."""

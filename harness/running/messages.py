@@ -3,12 +3,16 @@
 Tune hands dictionaries around. This is the only place that knows their keys.
 """
 
+import contextlib
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import ray
 from pydantic import Field, TypeAdapter
 from ray import cloudpickle
 
@@ -18,6 +22,8 @@ from harness.methods.base import FINISHED, METRIC, TIME, SearchMethod
 from harness.networks import register as register_network
 from harness.schema.identity import Frozen
 from harness.schema.records import Cost, Count, Environment, FinalEvaluation, Progress, TrialConfig
+from harness.schema.settings import ArraysData, DataSettings, ImageFolderData, TableData
+from harness.scratch import scratch_folder
 
 _TASK = "task"  # in the configuration of a Tune trial
 _PAYLOAD = "payload"  # in its reports
@@ -168,6 +174,30 @@ class OwnCode:
                     f"{error} (on the worker {socket.gethostname()}; the file may import only what is installed on "
                     "every node)"
                 ) from error
+
+
+@dataclass(frozen=True)
+class SentData:
+    """Files of the user's, in the object store, by the settings of their data."""
+
+    files: Mapping[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def at_hand(self, settings: DataSettings) -> Iterator[DataSettings]:
+        """The settings of the same data on this machine: its files are there inside the block if they were sent."""
+        sent = self.files.get(settings.model_dump_json())
+        if sent is None or not isinstance(settings, ArraysData | ImageFolderData | TableData):
+            yield settings
+            return
+        with scratch_folder(Path(tempfile.gettempdir())) as folder:
+            place = folder / "data" / Path(settings.path).name
+            for name, content in ray.get(sent).items():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(content)
+            yield settings.model_copy(update={"path": str(place)})
+
+
+NOTHING_SENT = SentData()
 
 
 def checkpoint_key(unit: str, trial: str) -> str:

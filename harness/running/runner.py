@@ -19,8 +19,9 @@ from harness.methods import RECORDER, code_of, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, SearchMethod
 from harness.networks import own_sources
 from harness.options import RunOptions
+from harness.running.ahead import check_machines, send_data
 from harness.running.ledger import watching
-from harness.running.messages import OwnCode, model_key, packed_method, rows_key
+from harness.running.messages import NOTHING_SENT, OwnCode, SentData, model_key, packed_method, rows_key
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
@@ -170,6 +171,10 @@ def run_units(
             cluster.await_first(options.wait, tell, lambda: stop.by)
             references = _put(pools)
             del pools  # the object store has the rows
+            sent = NOTHING_SENT
+            if options.address is not None:
+                sent = send_data(waiting, options.data_dir, tell)
+                check_machines(waiting, code, sent, options.data_dir)
             with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
                 for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
                     unit.plan = unit.folder.claim(unit.plan, options.fresh)
@@ -179,7 +184,7 @@ def run_units(
                 together = SideBySide(waiting, *limits, finish, cost_before, stop)
                 shown = show or show_nothing
                 if not stop.by:  # while Ray started
-                    _fit(together, cluster, references, code, storage, options, shown, folder)
+                    _fit(together, cluster, references, code, sent, storage, options, shown, folder)
         interrupted = stop.by
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
@@ -237,6 +242,7 @@ def _fit(
     cluster: ClusterSlots,
     pools: Mapping[str, Any],
     code: OwnCode,
+    sent: SentData,
     storage: str,
     options: RunOptions,
     show: Show,
@@ -251,6 +257,7 @@ def _fit(
         data_dir=str(options.data_dir.resolve()) if options.data_dir else None,
         working_dir=str(Path.cwd()),
         own_code=code,
+        sent=sent,
     )
     resources = {"cpu": options.cpus_per_trial, "gpu": options.gpus_per_trial}
     with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once(), watching() as together.watch:

@@ -18,12 +18,14 @@ from ray import tune
 
 from harness.errors import UserError
 from harness.running.messages import (
+    NOTHING_SENT,
     Facts,
     FinalTask,
     OwnCode,
     RefitTask,
     Report,
     RetrainTask,
+    SentData,
     TrainTask,
     checkpoint_key,
     model_key,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     import torch
 
     from harness.data.splits import TrainingData
+    from harness.schema.settings import DataSettings
 
 CHECKPOINT_SECONDS = 2.0  # between checkpoints, at least; results do not depend on it
 SAVING_SHARE = 0.01  # of the time between checkpoints that they may take
@@ -71,6 +74,7 @@ def run_task(
     data_dir: str | None,
     working_dir: str,
     own_code: OwnCode,
+    sent: SentData = NOTHING_SENT,
 ) -> None:
     """Tune's trainable. `config` carries the task; `pools` refer into the object store, by the data's settings."""
     began, before = time.perf_counter(), time.process_time()
@@ -100,7 +104,7 @@ def run_task(
     torch.set_num_threads(max(1, int(cpus)))
     own_code.make_known()
     devices_held, folder = gpus or cpus, Path(data_dir) if data_dir else None
-    worker = _Worker(task.config, CheckpointStore(storage), devices_held, device, folder, worker_start)
+    worker = _Worker(task.config, CheckpointStore(storage), devices_held, device, folder, worker_start, sent)
     worker.load_data(pools.get(task.config.data.model_dump_json()))
     match task:
         case TrainTask():
@@ -126,6 +130,7 @@ class _Worker:
         device: "torch.device",
         data_dir: Path | None,
         worker_start: tuple[float, float],
+        sent: SentData = NOTHING_SENT,
     ) -> None:
         self.config = config
         self.checkpoints = checkpoints
@@ -133,6 +138,7 @@ class _Worker:
         self.device = device
         self.data_dir = data_dir
         self.worker_start = worker_start
+        self.sent = sent
 
     def load_data(self, pool: Any) -> None:
         """This seed's rows of the pool, which the node holds once for all trials.
@@ -275,6 +281,10 @@ class _Worker:
         )
 
     def final(self, task: FinalTask) -> None:
+        with self.sent.at_hand(self.config.data) as data:
+            self._final(task, data)
+
+    def _final(self, task: FinalTask, files: "DataSettings") -> None:
         """Opens the test set, after the choice is on disk, and leaves the chosen network beside the checkpoints."""
         from harness.data import data_hash
         from harness.models import FixedDepthNet
@@ -283,7 +293,7 @@ class _Worker:
         from harness.training.networks import chosen_network
         from harness.training.train import best_network
 
-        found = data_hash(self.config.data, self.data_dir) if task.data_hash else None
+        found = data_hash(files, self.data_dir) if task.data_hash else None
         if found != task.data_hash:
             raise UserError(
                 f"the data files on {socket.gethostname()} are not those that the search was trained on (hash of their "
@@ -325,7 +335,7 @@ class _Worker:
         evaluation = evaluate_on_test(
             network,
             task.d_opt,
-            self.config,
+            self.config.model_copy(update={"data": files}),
             self.data,
             others,
             refit,

@@ -57,6 +57,7 @@ class PlannedStudy:
 
 def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:
     """Seeds 0 to `seeds` − 1, or as many as the study's file says."""
+    options = options.placed()
     study = replace(study, settings=study.settings.model_copy(update={"seeds": seeds or study.settings.seeds}))
     run_options = options.model_copy(update={"out": options.out / "studies" / study.folder})
     spaces = [cell.space for cell in study.cells]

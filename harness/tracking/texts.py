@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness import keys
+from harness.comparing.values import Recommendation
 from harness.measures import DETAILS, HEADLINE, Measure
 from harness.schema.records import TrialRecord, Unit
 from harness.schema.settings import SearchSpace
@@ -18,10 +19,13 @@ _STOPPED = {
 }
 
 
-def experiment_note(space: SearchSpace, answer: str = "") -> str:
-    """`answer`: what all units together say, once there is a comparison; it comes first."""
+def experiment_note(space: SearchSpace, answer: Recommendation | None = None) -> str:
+    """`answer`: what to do, once there is a comparison; it comes first."""
     depths = space.depth.values
-    first = [markdown_text(answer), ""] if answer else []
+    first = []
+    if answer:
+        first = [f"**{markdown_text(answer.sentence)}**", ""]
+        first += [f"- {word}: {markdown_text(text)}" for word, text in answer.reasons.items()] + [""]
     return "\n".join(
         [
             *first,

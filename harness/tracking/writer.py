@@ -12,7 +12,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException
 
 from harness import keys
-from harness.comparing.values import Winner
+from harness.comparing.values import Comparison
 from harness.schema.records import Unit
 from harness.schema.settings import SearchSpace
 from harness.scratch import scratch_folder
@@ -67,13 +67,13 @@ class Tracker:
         """
         return self._guarded(lambda: self._write_unit(unit, model), False)
 
-    def conclude(self, units: Sequence[Unit], winner: Winner, answer: str = "") -> None:
-        """What all finished units of a space say together: each method's means over seeds, the winner, and the answer
-        in short, which the experiment's note begins with.
+    def conclude(self, units: Sequence[Unit], comparison: Comparison) -> None:
+        """What all finished units of a space say together: each method's means over seeds with its verdicts, the
+        winner, and what to do, which the experiment's note begins with.
 
         Its model becomes a version of the registered model that has the space's name, with the alias `winner`.
         """
-        self._guarded(lambda: self._conclude(units, winner, answer), None)
+        self._guarded(lambda: self._conclude(units, comparison), None)
 
     def log_report(self, space: SearchSpace, html: str) -> None:
         """Puts `report.html` under the run "report" of the space's experiment; a newer report replaces it."""
@@ -239,11 +239,12 @@ class Tracker:
 
     # --- all units together ---------------------------------------------------------------------------------------
 
-    def _conclude(self, units: Sequence[Unit], winner: Winner, answer: str) -> None:
-        space = units[0].plan.space
+    def _conclude(self, units: Sequence[Unit], comparison: Comparison) -> None:
+        space, winner = units[0].plan.space, comparison.winner
         experiment_id = self._experiment(space)
-        if answer and not self._one_for_all:
-            self.client.set_experiment_tag(experiment_id, "mlflow.note.content", experiment_note(space, answer))
+        if not self._one_for_all:
+            note = experiment_note(space, comparison.recommendation)
+            self.client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
         for method in dict.fromkeys(unit.plan.method for unit in units):
             content = mean_content([unit for unit in units if unit.plan.method == method])
             run = self._runs_of(experiment_id, content.key).get(content.key)

@@ -177,7 +177,8 @@ def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> 
         log_exact, log_evidence = exact_posterior(per_depth, network.posterior.log_beta)
         # Normalised in float64: an error of 1e-7 in Σ q times a log-likelihood of -1e5 would show in the gap.
         log_q = torch.log_softmax(network.posterior.log_weights().double(), dim=0)
-        elbo = float((log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)).sum())
+        terms = log_q.exp() * (per_depth + network.posterior.log_beta.double() - log_q)
+        elbo = float(torch.where(log_q.isinf(), 0.0, terms).sum())  # a depth that q leaves out adds nothing
     return log_evidence - elbo, log_exact.exp()
 
 

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.integrate import quad
+from scipy.stats import norm
 from torch import Tensor, nn
 
 from harness.data.on_device import on_device
 from harness.methods.darts_depth import Mixture
+from harness.methods.ldn_normal import NormalWeights
+from harness.methods.udn import TruncatedPoisson
 from harness.models import DepthMixture, FixedDepthNet, OneShotNet
 from harness.models.one_shot import Epoch
+from harness.models.passes import Passes
 from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.training.final import evaluate_on_test, posterior_gap
 from harness.training.networks import build_network, chosen_network
@@ -108,6 +113,135 @@ def test_the_gradient_of_the_elbo_does_not_reach_a_given_q() -> None:
     q, log_beta = network.posterior.probabilities(), network.posterior.log_beta.double()
     log_likelihoods = network.log_likelihood_per_depth(x, y).double().detach()
     assert objective == pytest.approx(float(q @ log_likelihoods - (q * (q.log() - log_beta)).sum() / 1234), rel=1e-5)
+
+
+# --- ldn_normal -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.7, 3.0, 40.0])
+@pytest.mark.parametrize("mean", [-4.0, 0.0, 2.5, 6.99, 9.0])
+def test_the_normal_weights_are_integrals_of_the_density(mean: float, spread: float) -> None:
+    weights = NormalWeights(torch.zeros(7))
+    with torch.no_grad():
+        weights.mean.fill_(mean)
+        weights.spread.fill_(math.log(math.expm1(spread)))
+    shifted = max(-((edge - mean) ** 2) / (2 * spread**2) for edge in (0.0, 7.0, min(max(mean, 0.0), 7.0)))
+
+    def density(x: float) -> float:  # up to a constant, which keeps far tails above zero
+        return math.exp(-((x - mean) ** 2) / (2 * spread**2) - shifted)
+
+    peaks = [min(max(mean, float(i)), i + 1.0) for i in range(7)]
+    parts = [quad(density, i, i + 1, points=[peaks[i]], limit=500, epsabs=0)[0] for i in range(7)]
+    expected = np.array(parts) / sum(parts)
+    assert weights.probabilities().numpy() == pytest.approx(expected, abs=2e-4)
+    loss = weights.log_q().exp() @ torch.arange(7.0) - weights.kl()
+    loss.backward()
+    assert weights.mean.grad is not None and weights.spread.grad is not None
+    assert weights.mean.grad.isfinite() and weights.spread.grad.isfinite()
+
+
+def test_two_numbers_say_how_deep_and_they_begin_in_the_middle() -> None:
+    network = build_network(config("ldn_normal", 4), (2,), 2)
+    assert isinstance(network, OneShotNet)
+    assert sorted(name for name, _ in network.posterior.named_parameters()) == ["mean", "spread"]
+    q = network.posterior.probabilities().tolist()
+    assert q == pytest.approx(q[::-1], rel=1e-4) and min(q) > 0.5 * max(q)
+
+
+def test_the_normal_posterior_climbs_the_elbo() -> None:
+    """Of frozen weights: to the best normal distribution, which no other one on a fine grid beats."""
+    network, (x, y) = frozen(config("ldn_normal", 4))
+    posterior = network.posterior
+    assert isinstance(posterior, NormalWeights)
+    optimiser = torch.optim.LBFGS([posterior.mean, posterior.spread], max_iter=200, line_search_fn="strong_wolfe")
+    begun = len(y) * float(network.objective(x, y, len(y)).detach())
+
+    def step() -> Tensor:
+        optimiser.zero_grad()
+        loss = -network.objective(x, y, len(y))
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimiser.step(step)
+    reached = len(y) * float(network.objective(x, y, len(y)).detach())
+    log_likelihoods = len(y) * network.log_likelihood_per_depth(x, y).double().detach().numpy()
+    log_beta = posterior.log_beta.double().numpy()
+    values = []
+    for mean in np.arange(-1.0, 6.0, 0.05):
+        for spread in np.arange(0.1, 6.0, 0.05):
+            q = np.diff(norm.cdf(np.arange(6), mean, spread))
+            if q.min() > 0:
+                q /= q.sum()
+                values.append(float(q @ (log_likelihoods + log_beta - np.log(q))))
+    assert begun + 0.2 < max(values) - 0.05 < reached < np.logaddexp.reduce(log_likelihoods + log_beta) + 1e-4
+
+
+# --- udn ------------------------------------------------------------------------------------------------------------
+
+
+def poisson_by_hand(rate: float, max_depth: int) -> tuple[list[float], int]:
+    """The weights of depths 0…D and the cut, by the definition."""
+    terms = [rate**k * math.exp(-rate) / math.factorial(k) for k in range(60)]
+    quantile = next(k for k in range(60) if sum(terms[: k + 1]) >= 0.95)
+    cut = min(max_depth, quantile + 1)
+    kept = [term if k <= cut else 0.0 for k, term in enumerate(terms[: max_depth + 1])]
+    return [term / sum(kept) for term in kept], cut
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.8, 2.0, 5.5, 12.0, 30.0])
+@pytest.mark.parametrize("max_depth", [1, 6, 20])
+def test_the_poisson_weights_are_the_truncated_sums(rate: float, max_depth: int) -> None:
+    weights = TruncatedPoisson(torch.zeros(max_depth + 1), rate)
+    expected, cut = poisson_by_hand(rate, max_depth)
+    assert weights.known_cut() == cut
+    assert weights.probabilities().tolist() == pytest.approx(expected, rel=1e-4, abs=1e-9)
+    log_beta = -math.log(max_depth + 1)
+    weights.log_beta.fill_(log_beta)
+    by_hand = sum(q * (math.log(q) - log_beta) for q in expected if q)
+    assert float(weights.kl().detach()) == pytest.approx(by_hand, rel=1e-4, abs=1e-5)
+
+
+def test_udn_maximises_the_elbo_up_to_its_cut_and_runs_no_block_beyond() -> None:
+    network, (x, y) = frozen(config("udn", 9, options={"rate": 1.0}))
+    expected, cut = poisson_by_hand(1.0, 9)
+    assert cut == 4
+    network.trained = Passes()
+    objective = network.objective(x, y, 1234)
+    assert network.trained.through == {cut: len(y)} and sorted(network.trained.read) == list(range(cut + 1))
+    log_likelihoods = network.log_likelihood_per_depth(x, y).double().detach().tolist()
+    log_beta = network.posterior.log_beta.double().tolist()
+    elbo = sum(
+        q * (ll - (math.log(q) - b) / 1234)
+        for q, ll, b in zip(expected, log_likelihoods, log_beta, strict=True)
+        if q > 0
+    )
+    assert float(objective.detach()) == pytest.approx(elbo, rel=1e-5)
+    objective.backward()
+    blocks = [any(p.grad is not None for p in block.parameters()) for block in network.backbone.blocks]
+    assert blocks == [True] * cut + [False] * (9 - cut)
+
+
+def test_the_cut_of_udn_follows_its_rate_after_an_epoch() -> None:
+    network, (x, y) = frozen(config("udn", 9, options={"rate": 1.0}))
+    posterior = network.posterior
+    assert isinstance(posterior, TruncatedPoisson)
+    with torch.no_grad():
+        posterior.nu.fill_(4.0)  # λ = softplus(4) = 4.02
+    network.objective(x, y, len(y))
+    assert posterior.known_cut() == 4, "within an epoch it stays"
+    network.method.after_epoch(network, Epoch(1, 10, len(y)), _no_validation)
+    assert posterior.known_cut() == poisson_by_hand(math.log1p(math.exp(4.0)), 9)[1] == 9
+
+
+def test_a_depth_that_q_leaves_out_adds_nothing_to_the_gap() -> None:
+    trial = config("udn", 6, options={"rate": 0.5})
+    trained = run_trial(trial, spirals(trial))
+    assert isinstance(trained.network, OneShotNet) and trained.progress.posterior
+    assert trained.progress.posterior.q[-1] == 0.0
+    rows, train_rows, _ = on_device(spirals(trial), torch.device("cpu"))
+    gap, exact = posterior_gap(trained.network, rows, train_rows)
+    assert math.isfinite(gap) and gap >= 0 and float(exact.sum()) == pytest.approx(1.0)
 
 
 # --- exits ----------------------------------------------------------------------------------------------------------
@@ -236,6 +370,47 @@ def test_some_depths_are_those_of_the_whole(head_bn: str) -> None:
     mine, theirs, before = (head.bn.running_mean for head in heads)
     torch.testing.assert_close(mine[[1, 3]], theirs[[1, 3]])
     assert torch.equal(mine[[0, 2]], before[[0, 2]]) and not torch.allclose(theirs[[0, 2]], before[[0, 2]])
+
+
+# --- elastic_kd -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trial", [config("elastic_kd", 3), conv_config("elastic_kd", 2)], ids=["fc", "conv"])
+def test_distillation_has_the_gradient_of_its_formula(trial: TrialConfig) -> None:
+    """½ log p_D(y) + ½ Σ_c stop[p_D(c)] log p_r(c), written out and differentiated by autograd, for each r drawn."""
+    network, (x, y) = frozen(trial)
+    seen = set()
+    for _ in range(40):
+        log_probs = network.log_probs_per_depth(x)
+        teacher = log_probs[-1].detach().softmax(dim=1)
+        supervised = -F.cross_entropy(log_probs[-1], y)
+        formulas = [(supervised + (teacher * log_probs[r]).sum(dim=1).mean()) / 2 for r in range(trial.depth)]
+        objective = network.objective(x, y, len(y))
+        r = min(range(trial.depth), key=lambda r: abs(float((formulas[r] - objective).detach())))
+        if r in seen:
+            continue
+        seen.add(r)
+        assert float(objective.detach()) == pytest.approx(float(formulas[r].detach()), rel=1e-5)
+        weights = list(network.backbone.parameters())
+        got = torch.autograd.grad(objective, weights, allow_unused=True)
+        expected = torch.autograd.grad(formulas[r], weights, allow_unused=True)
+        for mine, theirs in zip(got, expected, strict=True):
+            assert mine is not None and theirs is not None
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-3)
+    assert seen == set(range(trial.depth))
+
+
+def test_the_deepest_learns_nothing_from_its_pupil() -> None:
+    """Its own blocks beyond the drawn depth get half the gradient of the labels alone."""
+    network, (x, y) = frozen(config("elastic_kd", 3))
+    deepest = network.backbone.blocks[-1]
+    network.objective(x, y, len(y)).backward()
+    from_both = [p.grad.clone() for p in deepest.parameters() if p.grad is not None]
+    network.zero_grad()
+    network.log_likelihood_at(x, y, (3,))[0].backward()
+    for mine, labels_alone in zip(from_both, deepest.parameters(), strict=True):
+        assert labels_alone.grad is not None
+        torch.testing.assert_close(2 * mine, labels_alone.grad, atol=1e-6, rtol=1e-4)
 
 
 # --- darts_depth ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import torch
 from mlflow import MlflowClient
 
 from harness import keys
+from harness.comparing import Comparison, compare
 from harness.comparing.values import Winner
 from harness.data.columns import Column
 from harness.data.splits import TrainingData
@@ -289,13 +290,17 @@ def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path
 
     assert sync(units, uri, network).warning is None
     tracker = Tracker(uri)
+
+    def won_by(method: str, seed: int) -> Comparison:
+        return compare(units).model_copy(update={"winner": Winner(method=method, seed=seed, why="the cheapest")})
+
     for _ in range(2):
-        tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+        tracker.conclude(units, won_by("ldn", 1))
     assert tracker.warning is None
     assert registered(uri) == {"1": ("ldn", "1"), "winner": "1"}, "the same again is the same version"
-    tracker.conclude(units, Winner(method="grid", seed=0, why="nothing cheaper does its job"))
+    tracker.conclude(units, won_by("grid", 0))
     assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "2"}
-    tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+    tracker.conclude(units, won_by("ldn", 1))
     assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "1"}, "the alias goes back"
     assert kinds(uri)[keys.KIND_MEAN] == 2
     rows = rows_for("features", 5)

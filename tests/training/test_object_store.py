@@ -87,7 +87,7 @@ def test_the_doctors_files_are_in_a_folder_of_their_own(
     def here(function: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         return {node: function(*given) for node, given in arguments.items()}
 
-    monkeypatch.setattr(nodes, "_on_each", here)
+    monkeypatch.setattr(nodes, "on_each_node", here)
     store = CheckpointStore(server[0])
 
     def write(path: Path) -> None:
