@@ -142,7 +142,7 @@ def replay(
     recorded, source = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
-        loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
+        loaded = {row: method for row, method in loaded.items() if method.can_be_replayed}
     from harness.replaying.searches import replay_searches
     from harness.terminal.search_bar import search_bar
 

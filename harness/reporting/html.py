@@ -9,6 +9,7 @@ from harness.comparing.sentences import names_phrase
 from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables, verdict_table
 from harness.comparing.values import Comparison, Pair, Stage
 from harness.judging.words import shown
+from harness.keys import model_name
 from harness.measures import DEVICE_SECONDS, QUALITIES, SIZE, TFLOP
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import badge, banner, figures, page, section, tables
@@ -187,7 +188,7 @@ def _take_home(comparison: Comparison) -> Iterable[str]:
     yield _code(
         "import mlflow",
         'mlflow.set_tracking_uri("sqlite:///results/mlflow.db")',
-        f'mlflow.pyfunc.load_model("models:/{space}@winner").predict(rows)  # a column of probabilities per class',
+        f'mlflow.pyfunc.load_model("models:/{model_name(space)}@winner").predict(rows)  # a probability per class',
     )
 
 

@@ -76,10 +76,11 @@ def _all_live(
 def _with_replays(
     space: SearchSpace, methods: Mapping[str, SearchMethod], seed: int, options: RunOptions, cell: str
 ) -> list[RunningUnit]:
-    """What has to be trained comes first: one-shot networks, and every depth once. All other searches are replayed."""
+    """What has to be trained comes first: networks that are in no recording, and every depth once. All other searches
+    are replayed."""
     if not any(method.exhaustive for method in methods.values()):
         methods = {**methods, **parse_methods(RECORDER)}
-    trained = {name: method for name, method in methods.items() if method.learns_depth or method.exhaustive}
+    trained = {name: method for name, method in methods.items() if method.exhaustive or not method.can_be_replayed}
     live = _all_live(space, trained, seed, options, cell)
     recorder = next(unit for unit in live if unit.plan.facts.exhaustive)
     replayed = {name: method for name, method in methods.items() if name not in trained}

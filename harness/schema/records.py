@@ -48,10 +48,18 @@ class TrialConfig(Identified):
     posterior: PosteriorSettings
     training: TrainingSettings
     options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
+    restart: Annotated[Count, Later(before=0)] = 0
+    """Which draw of its first weights; 0 is the one that a fixed depth has in every search."""
 
     @classmethod
     def of(
-        cls, space: SearchSpace, kind: str, depth: int, seed: int, options: Mapping[str, Any] | None = None
+        cls,
+        space: SearchSpace,
+        kind: str,
+        depth: int,
+        seed: int,
+        options: Mapping[str, Any] | None = None,
+        restart: int = 0,
     ) -> "TrialConfig":
         return cls(
             kind=kind,
@@ -62,6 +70,7 @@ class TrialConfig(Identified):
             posterior=space.posterior,
             training=space.training,
             options=dict(options or {}),
+            restart=restart,
         )
 
     @property
@@ -196,6 +205,7 @@ class TrialRecord(Frozen):
     trial_id: str
     kind: str  # of its network, as in TrialConfig
     depth: Count
+    restart: Count = 0  # as in TrialConfig
     seed: Count
     config_hash: str
     split_hash: str
@@ -260,6 +270,7 @@ class TrialRecord(Frozen):
             trial_id=trial_id,
             kind=config.kind,
             depth=config.depth,
+            restart=config.restart,
             seed=config.seed,
             config_hash=config.hash,
             split_hash=split_hash,
@@ -449,11 +460,11 @@ class UnitPlan(Identified):
         """That a trial holds: GPUs, or cores where it has none."""
         return self.gpus_per_trial or self.cpus_per_trial
 
-    def trial_config(self, depth: int) -> TrialConfig:
+    def trial_config(self, depth: int, restart: int = 0) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth
         kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
-        return TrialConfig.of(self.space, kind, depth, self.seed, options)
+        return TrialConfig.of(self.space, kind, depth, self.seed, options, restart)
 
     @property
     def hash(self) -> str:

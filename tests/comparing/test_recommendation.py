@@ -82,7 +82,7 @@ def test_a_canned_result_gets_the_right_words_first_in_every_view(name: str) -> 
 
     terminal = " ".join(in_terminal(comparison).replace("│", " ").split())
     report = unescape(" ".join("".join(_answer(comparison)).split()))
-    note = experiment_note(units[0].plan.space, said).replace("\\", "")
+    note = experiment_note(units[0].plan.space, "a-model", said).replace("\\", "")
     markdown = as_markdown(comparison).replace("\\", "")
     for view in (terminal, report, note, markdown):
         assert view.index(sentence) < 120, "it leads"

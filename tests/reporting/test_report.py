@@ -277,7 +277,7 @@ def test_the_report_says_how_to_take_the_winner_home(full: str) -> None:
     winner = compare(make_units(seeds=range(3), refit=True)).winner
     home = full.split('id="winner"')[1].split("</section>")[0]
     assert f"<strong>A seed of {winner.method} (seed {winner.seed})</strong>" in home
-    for line in ("harness.load_results(&quot;synthetic&quot;).winner()", "models:/synthetic@winner"):
+    for line in ("harness.load_results(&quot;synthetic&quot;).winner()", "models:/depth-search-synthetic@winner"):
         assert line in home
     assert "ldn: learnt-depth network" in full.split('id="verdict"')[0], "where a newcomer meets it first"
 

@@ -193,4 +193,4 @@ def test_seeds_added_to_a_finished_comparison_are_told(tmp_path: Path, monkeypat
     [pair] = comparison.search.pairs
     assert pair.confidence >= 1 - nominal_mean_level(0.05, (3, 6)) > 0.95
     panel = " ".join(shown(verdict(comparison), 100).replace("│", " ").split())
-    assert f"with its {100 * pair.confidence:.3g} % interval, adjusted for 2 interim analyses" in panel
+    assert f"({100 * pair.confidence:.3g} % interval, adjusted for 2 interim analyses)" in panel

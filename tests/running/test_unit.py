@@ -17,6 +17,7 @@ from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.replaying.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.ledger import Answered
 from harness.running.messages import FinalTask, RefitTask, received_task
+from harness.running.replay import Recordings, recordings_in, replayed
 from harness.running.unit import RunningUnit
 from harness.schema.records import TrialConfig
 from harness.schema.settings import Budget, SearchSpace
@@ -90,6 +91,40 @@ def test_a_depth_proposed_again_while_it_trains_is_trained_again(tmp_path: Path)
     unit = run(tmp_path, Script(depths=(2, 2)), slots=2)
     assert unit.result is not None
     assert unit.result.trials == 2 and unit.result.duplicates == 1
+
+
+class Restarts(Script):
+    """Proposes depth 2 from these initialisations."""
+
+    def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
+        grid = {"depth": 2, "restart": tune.grid_search(list(self.depths))}
+        return SearchPlan(grid, BasicVariantGenerator(random_state=seed))
+
+
+def test_another_initialisation_is_another_network_and_is_evaluated_as_such(tmp_path: Path) -> None:
+    unit = run(tmp_path, Restarts(depths=(1, 0, 1, 2.0)))
+    assert unit.failure is None and unit.result is not None
+    assert [(trial.depth, trial.restart) for trial in unit.records()] == [(2, 1), (2, 0), (2, 2)]
+    assert unit.result.trials == 3 and unit.result.duplicates == 1
+    assert [depth for _, depth in others(unit)] == [2], "of a depth, the network that every search has"
+    assert others(unit)[0][0].endswith("/t001.pt")
+    again = make_unit(tmp_path, Restarts(depths=(1, 0, 1, 2.0)))
+    again.prepare(unit._experiment)
+    assert again.failure is None and again.choice == unit.choice
+
+
+@pytest.mark.parametrize("restart", [-1, 0.5, "first", float("nan")])
+def test_a_restart_is_a_whole_number(tmp_path: Path, restart: Any) -> None:
+    unit = run(tmp_path, Restarts(depths=(restart,)))
+    assert unit.failure and "is a whole number from 0" in unit.failure and repr(restart) in unit.failure
+
+
+def test_recordings_have_no_restarts(tmp_path: Path) -> None:
+    recorder = run(tmp_path, "grid")
+    recordings = Recordings(small_space(), 0, recordings_in(recorder.folder))
+    plan = make_unit(tmp_path / "other", Restarts(depths=(0, 3)), concurrency=1).plan
+    with pytest.raises(UserError, match="proposed restart 3, and recordings are of the first initialisation"):
+        replayed(plan, Restarts(depths=(0, 3)), recordings, recorder._experiment)
 
 
 def test_a_stopped_trial_answers_nothing(tmp_path: Path) -> None:

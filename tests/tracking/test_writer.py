@@ -28,7 +28,7 @@ SMALL = make_space(depth={"min": 0, "max": 4})
 
 def runs_of(uri: str) -> list[Run]:
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("synthetic")
+    experiment = client.get_experiment_by_name("depth-search/synthetic")
     assert experiment
     return list(client.search_runs([experiment.experiment_id], max_results=1000))
 
@@ -240,7 +240,7 @@ def test_a_description_is_text_in_the_note(uri: str) -> None:
     hostile = "[a](javascript:x) <img> \x1b[31m **b**"
     units = make_units(["ldn"], [0], space=make_space(description=hostile))
     sync(units, uri)
-    experiment = MlflowClient(uri).get_experiment_by_name(units[0].plan.space.name)
+    experiment = MlflowClient(uri).get_experiment_by_name(f"depth-search/{units[0].plan.space.name}")
     assert experiment is not None
     note = experiment.tags["mlflow.note.content"]
     assert "\\[a\\](javascript:x) &lt;img> �\\[31m \\*\\*b\\*\\*" in note and "\x1b" not in note
@@ -282,7 +282,7 @@ def test_the_experiments_note_begins_with_the_answer_and_keeps_it(uri: str) -> N
     comparison = compare(units)
 
     def note() -> str:
-        experiment = MlflowClient(uri).get_experiment_by_name(SMALL.name)
+        experiment = MlflowClient(uri).get_experiment_by_name(f"depth-search/{SMALL.name}")
         assert experiment is not None
         return str(experiment.tags["mlflow.note.content"])
 
@@ -291,9 +291,9 @@ def test_the_experiments_note_begins_with_the_answer_and_keeps_it(uri: str) -> N
         Tracker(uri).conclude(units, comparison.model_copy(update={"recommendation": answer}))
         Tracker(uri).log_report(SMALL, "<p>The page.</p>")
         Tracker(uri).write_unit(units[0])
-        assert note() == experiment_note(SMALL, answer)
+        assert note() == experiment_note(SMALL, "depth-search-synthetic", answer)
     assert note().startswith("**Train \\*b\\* and do not search.**\n\n- rests on: 1 seed of ldn\n- costs: ")
-    assert note().endswith(experiment_note(SMALL))
+    assert note().endswith(experiment_note(SMALL, "depth-search-synthetic"))
 
 
 def test_a_server_that_fails_costs_no_conclusion_an_error(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
