@@ -77,6 +77,7 @@ class FinalTask(Frozen):
     epochs: Count  # its best one
     chosen: str  # key of its checkpoint
     d_opt: Count
+    deepest: Count | None = None  # depth of the space's deepest network; None in older ledgers
     others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
     stopped: tuple[tuple[Count, Count], ...] = ()  # depths and epochs at which other replays' choices were stopped
     refit_d_opt: Count | None  # None: there was no refit

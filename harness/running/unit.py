@@ -320,6 +320,7 @@ class RunningUnit:
                 epochs=self.choice.epochs,
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
+                deepest=self.plan.space.depth.values[-1],
                 others=others,
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,

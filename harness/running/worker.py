@@ -348,6 +348,7 @@ class _Worker:
             refit,
             self.data_dir,
             stopped,
+            task.deepest,
             values.append,
         )
         handed_over = chosen_network(network, task.d_opt)
