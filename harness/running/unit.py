@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief, disk_is_full, last_line
+from harness.errors import MachineError, UserError, brief, disk_is_full, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.running.ledger import (
     Answered,
@@ -159,7 +159,12 @@ class RunningUnit:
             return
         if log.attempts and log.attempts[-1].ended_at is None:
             self._apply(self._write(Interrupted(trial=log.name, time=self.clock())))
+        self._limit_checkpoint(log)
         self._open.append(log.name)
+
+    def _limit_checkpoint(self, log: TrialLog) -> None:
+        if isinstance(log.task, TrainTask) and log.name in self._trials:
+            self._trials[log.name].config = to_worker(log.task, up_to=_furthest(log))
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
 
@@ -215,7 +220,7 @@ class RunningUnit:
         """The next thing to run: an open trial of an earlier run, a new suggestion, or what follows the choice."""
         if self._open:
             log = self.logs[self._open.pop(0)]
-            return self._hand_out(log.name, self._trials.get(log.name) or self._task_trial(log.task))
+            return self._hand_out(log.name, self._trials.get(log.name) or self._task_trial(log.task, _furthest(log)))
         if self.is_over or (self.choice is None and self._is_full()):
             return None
         if self.choice is None:
@@ -381,6 +386,7 @@ class RunningUnit:
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 cut_from=chosen.task.cut_from if isinstance(chosen.task, StageTask) else None,
                 d_opt=self.choice.d_opt,
+                deepest=self.plan.space.depth.values[-1],
                 others=others,
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
@@ -409,8 +415,8 @@ class RunningUnit:
     def _ended(self, task: str) -> bool:
         return task in self.logs and self.logs[task].status == "finished"
 
-    def _task_trial(self, task: AnyTask) -> Trial:
-        return one_trial(self._experiment, to_worker(task))
+    def _task_trial(self, task: AnyTask, up_to: int | None = None) -> Trial:
+        return one_trial(self._experiment, to_worker(task, up_to if isinstance(task, StageTask) else None))
 
     # --- told by Tune ----------------------------------------------------------------------------------------------
 
@@ -438,7 +444,9 @@ class RunningUnit:
         if self.is_ending(trial_id):
             self.on_complete(trial_id)
         else:
-            self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
+            log = self.logs[self.live[trial_id]]
+            self._apply(self._write(Died(trial=log.name, time=self.clock())))
+            self._limit_checkpoint(log)  # else an attempt that continued a run keeps the limit it began with
 
     def on_interrupt(self, trial_id: str) -> None:
         """The run is told to stop: the one that continues takes the trial up again."""
@@ -477,6 +485,8 @@ class RunningUnit:
             yield
         except UserError as error:
             self.failure = str(error)
+        except MachineError:  # another run has taken over
+            raise
         except Exception as error:
             if disk_is_full(error):  # a line of the ledger could not be written: not the method's mistake
                 raise
@@ -555,6 +565,12 @@ class RunningUnit:
 def _is_kept(log: TrialLog) -> bool:
     """Its checkpoint is of its end; that of a stopped one is of some time before."""
     return log.status == "finished" and log.kept
+
+
+def _furthest(log: TrialLog) -> int:
+    """Epoch: a worker of its own driver saves nothing further than the report after the last one in the ledger."""
+    every, heard = log.config.training.report_every, log.progress.epoch if log.progress else 0
+    return (heard // every + 1) * every
 
 
 def _is_tried_again(log: TrialLog) -> bool:
