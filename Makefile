@@ -5,14 +5,14 @@ INSTALLED := .venv/.installed
 export RAY_USAGE_STATS_ENABLED = 0
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: help compare ui test fast drill fuzz lint bench versions clean
+.PHONY: help compare ui test fast drill fuzz lint docs bench versions clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | column -t -s '|'
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,docs]'
 	@touch $@
 
 COMPARED := ldn,elastic,grid,random_search,optuna_tpe,golden_section,asha
@@ -42,11 +42,14 @@ $(BIN)/cfn-lint: | $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cfn-lint
 
 lint: $(INSTALLED) $(BIN)/cfn-lint ## Run ruff and mypy --strict, and check links, commands and paths of the documents.
-	$(BIN)/ruff check harness tests benchmarks docs/*.py
-	$(BIN)/ruff format --check harness tests benchmarks docs/*.py
+	$(BIN)/ruff check harness tests benchmarks docs/tools
+	$(BIN)/ruff format --check harness tests benchmarks docs/tools
 	$(BIN)/mypy
 	$(BIN)/cfn-lint deploy/aws/stack.yaml
-	$(BIN)/python docs/check_documents.py
+	$(BIN)/python docs/tools/check_documents.py
+
+docs: $(INSTALLED) ## Build the documentation into site/; `python -m http.server -d site` shows it.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(INSTALLED) ## Measure speed ratios, both sides of each in one run.
 	$(BIN)/python -m benchmarks

@@ -168,7 +168,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
         winner = results.comparison.winner
         console.print(f"winner: a seed of {winner.method} (seed {winner.seed}), {winner.why}", soft_wrap=True)
         if results.tracked:
-            log_report(results, planned.tracked_to.uri)
+            log_report(results, planned.tracked_to)
             _print_view(planned.tracked_to, results.space)
     return _fail_if(results.failures)
 
@@ -183,7 +183,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
 )
 @click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
 @click.option("--methods", help="Override the study's methods: ldn,ldn_em draws and judges each of them.")
-@flags("data_dir", "set", *_ON_RAY, "out", "tracking_uri")
+@flags("data_dir", "set", *_ON_RAY, "out", "tracking_uri", "experiment")
 @dry_run_option
 @click.pass_obj
 def study(
@@ -273,10 +273,11 @@ def _print_view(tracked_to: Any, experiment: str) -> None:
     uri = tracked_to.uri
     if not uri.startswith(("http://", "https://")):
         given = ["--tracking-uri", redacted(uri)] if tracked_to.given else ["--out", str(tracked_to.folder)]
+        given += ["--experiment", tracked_to.names.experiment] if tracked_to.names.experiment else []
         console.print(f"MLflow: {shlex.join(['harness', 'ui', experiment, *given])}", soft_wrap=True)
         return
     try:
-        found = links(uri, redacted(uri), experiment)
+        found = links(uri, redacted(uri), experiment, tracked_to.names)
     except UserError as error:  # the run itself is well
         _warn(str(error))
         return
@@ -297,20 +298,21 @@ def compare(space_name: str, reference: str | None, form: str, usd_per_hour: flo
 
 
 def _print_comparison(results: api.Results, form: str, full: bool) -> None:
-    """As a table: the verdict last, where a terminal shows it; without the tables it is one screen."""
+    """As a table: what to do and the verdicts on one screen, then all tables, or the notes that matter most."""
     from harness.comparing.render import as_csv, as_json, as_markdown, details, leading_notes, summary, verdict
 
     comparison, written = results.comparison, {"json": as_json, "md": as_markdown, "csv": as_csv}
     if form in written:
         _say(written[form](comparison).rstrip("\n"))
+        return
+    console.print(verdict(comparison))
+    if full:
+        console.print(summary(comparison), details(comparison))
+        console.print(comparison.recommendation.sentence, style="bold")  # where a terminal's screen ends
     else:
-        if full:
-            console.print(details(comparison), summary(comparison))
-        console.print(verdict(comparison))
-        if not full:
-            console.print(leading_notes(comparison))
-            tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
-            console.print(f"tables: {tables}", soft_wrap=True)
+        console.print(leading_notes(comparison))
+        tables = shlex.join(["harness", "compare", results.space, "--out", str(results.out)])
+        console.print(f"tables: {tables}", soft_wrap=True)
 
 
 @commands.command()
@@ -360,12 +362,12 @@ def report(space_name: str, reference: str | None, usd_per_hour: float | None, o
 
 @commands.command()
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
-@flags("out", "tracking_uri")
-def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> None:
+@flags("out", "tracking_uri", "experiment", "model_name")
+def sync(space_names: tuple[str, ...], out: Path, **names: Any) -> None:
     """Write to MLflow what it lacks of the results. Running it again changes nothing."""
-    uri = Destination(tracking_uri, out).uri
+    to = Destination.of(RunOptions.of(out=out, **names))
     for space in map(name_of, space_names or spaces_in(out)):
-        done = sync_space(space, out, uri)
+        done = sync_space(space, out, to)
         written = counted(done.written, "search", "searches")
         there = "was" if done.unchanged == 1 else "were"
         console.print(f"{space}: {written} written, {done.unchanged} {there} there already")
@@ -375,13 +377,14 @@ def sync(space_names: tuple[str, ...], out: Path, tracking_uri: str | None) -> N
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
 @click.option("--port", type=click.IntRange(1, 65535), help="The first free one from 5000 on by default.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
-@flags("out", "tracking_uri")
-def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, tracking_uri: str | None) -> None:
+@flags("out", "tracking_uri", "experiment")
+def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, **names: Any) -> None:
     """Show the results in MLflow's UI. It runs on 127.0.0.1 until Ctrl-C."""
     from harness.studies.run import studies_in
     from harness.tracking.views import links
 
-    uri = Destination(tracking_uri, out).uri
+    to = Destination.of(RunOptions.of(out=out, **names))
+    uri = to.uri
     shown = [name_of(name) for name in space_names]
     if not shown:
         studies = studies_in(out)
@@ -389,7 +392,7 @@ def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: 
     console.print("starting MLflow's server …")
     with serving(uri, port) as address:
         for experiment in shown:
-            found = links(uri, redacted(address), experiment)
+            found = links(uri, redacted(address), experiment, to.names)
             for name, link in found.items():
                 console.print(f"{experiment} · {name}: {link}", soft_wrap=True)
             if open_browser and found:

@@ -4,6 +4,19 @@ from typing import Final, get_args
 
 from harness.schema.settings import Rule
 
+PREFIX: Final = "depth-search"
+
+
+def experiment_name(name: str) -> str:
+    """MLflow's experiment of a space or a study, unless another one is asked for."""
+    return f"{PREFIX}/{name}"
+
+
+def model_name(space: str) -> str:
+    """Under which MLflow registers the winner, unless another is asked for; it takes no / there."""
+    return f"{PREFIX}-{space}"
+
+
 # --- curves of one trial (MLflow child run, step = epoch) and of one search (step = cost or depth) -------------------
 TRAIN_OBJECTIVE: Final = "train/objective"
 VAL_LOG_LIKELIHOOD: Final = "val/log_likelihood"
@@ -47,4 +60,5 @@ TAG_SPACE: Final = "space"
 TAG_REPLAYED: Final = "replayed"  # "true": its search was replayed from recorded trials, not trained
 TAG_UNIT_KEY: Final = "harness.unit_key"  # makes writing idempotent: one run per key
 TAG_FINGERPRINT: Final = "harness.fingerprint"  # tells which records a run shows
+TAG_OURS: Final = "harness.space"  # of an experiment or a registered model: it is this program's
 TAG_MODEL: Final = "harness.model"  # the URI of the logged model: the network that the search chose

@@ -21,7 +21,7 @@ from harness.errors import UserError, brief_repr, nearest
 from harness.methods import DEFAULT
 from harness.schema.identity import Frozen
 from harness.text.files import checked_path
-from harness.text.shown import counted, redacted
+from harness.text.shown import counted, printable, redacted
 
 DEFAULT_OUT: Final = Path("results")
 LOCAL: Final = "local"  # an address, as Ray calls it: a Ray of this run's own, on this machine
@@ -107,6 +107,10 @@ class RunOptions(Frozen):
     """Folder for the results; with a folder as --storage, that folder unless you give another."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
+    experiment: str | None = None
+    """Name of the MLflow experiment (default: depth-search/SPACE); one that this program did not make is refused."""
+    model_name: str | None = None
+    """Name under which MLflow registers the winner (default: depth-search-SPACE); somebody else's is refused."""
     debug: bool = False
     """Show tracebacks and Ray's own output."""
     may_exit: Annotated[bool, Flag(hidden=True)] = False  # the process is ours to end: that of the command line is
@@ -177,6 +181,21 @@ class RunOptions(Frozen):
         if address == LOCAL:
             return self.model_copy(update={"address": None, "storage": storage, "out": out})
         return self.model_copy(update={"address": address, "storage": storage, "out": out.absolute()})
+
+    @field_validator("experiment", "model_name", mode="before")
+    @classmethod
+    def _name_in_mlflow(cls, given: Any, info: ValidationInfo) -> str | None:
+        no = "/:" if info.field_name == "model_name" else ""
+        if given is None or (
+            isinstance(given, str)
+            and given.strip() == given
+            and 0 < len(given) <= 200
+            and printable(given) == given
+            and not set(given) & set(no)
+        ):
+            return given
+        rule = "a name of at most 200 characters" + (", without / and :" if no else "")
+        raise UserError(f"{info.field_name} must be {rule}; got {brief_repr(given)}")
 
     @property
     def simulated_devices(self) -> int:

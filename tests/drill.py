@@ -529,7 +529,7 @@ class Drill:
 
     def tree(self) -> dict[str, int]:
         client = MlflowClient(self.uri)
-        experiment = client.get_experiment_by_name("quickstart")
+        experiment = client.get_experiment_by_name("depth-search/quickstart")
         runs = client.search_runs([experiment.experiment_id], max_results=1000) if experiment else []
         return dict(Counter(run.data.tags[keys.TAG_KIND] for run in runs if run.info.status != "RUNNING"))
 

@@ -4,6 +4,7 @@ That takes longer than most of what tests watch a process do, or are about to do
 before. A person starts `harness` as a program; so do `make drill` and the tests of its first seconds.
 """
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -63,7 +64,9 @@ class Forked:
         return self.returncode
 
     def send_signal(self, how: int) -> None:
-        os.kill(self.pid, how)
+        """Nothing where it has ended meanwhile: the caller sees that by its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, how)
 
     def kill(self) -> None:
         if self.poll() is None:

@@ -127,6 +127,18 @@ def make_units(
     ]
 
 
+def with_chosen_log_likelihood(units: list[Unit], method: str, seed: int, value: float) -> list[Unit]:
+    """The units, the test log-likelihood of the network that one of them handed over replaced."""
+    changed = []
+    for unit in units:
+        if (unit.plan.method, unit.plan.seed) == (method, seed) and unit.result:
+            chosen = unit.result.final.chosen.model_copy(update={"log_likelihood": value})
+            final = unit.result.final.model_copy(update={"chosen": chosen})
+            unit = unit.model_copy(update={"result": unit.result.model_copy(update={"final": final})})
+        changed.append(unit)
+    return changed
+
+
 class _Study:
     """The knobs of one unit."""
 

@@ -1,4 +1,4 @@
-"""`make lint` checks the documents with docs/check_documents.py; here the checker itself is checked."""
+"""`make lint` checks the documents with docs/tools/check_documents.py; here the checker itself is checked."""
 
 import importlib
 import os
@@ -62,7 +62,7 @@ results = [1, 2 # MISTAKE '[' was never closed
 
 def _check(*files: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "docs/check_documents.py", *map(str, files)],
+        [sys.executable, "docs/tools/check_documents.py", *map(str, files)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -87,7 +87,7 @@ def test_planted_mistakes_are_found_and_nothing_else(tmp_path: Path) -> None:
 
 
 def _tool(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
     return importlib.import_module(name)
 
 
@@ -96,8 +96,9 @@ def test_results_are_collected_and_sections_without_results_are_kept(
 ) -> None:
     collect_results = _tool("collect_results", monkeypatch)
     monkeypatch.setattr(collect_results, "DOCS", tmp_path)
+    monkeypatch.setattr(collect_results, "INTRO", tmp_path / "intro.txt")
     intro = "# Results\n\n## Where they differ\n\nNowhere.\n"
-    (tmp_path / "results_intro.md").write_text(intro)
+    (tmp_path / "intro.txt").write_text(intro)
     kept = "## max\\_depth: Growing\n\n- **held**: 0.20\n"
     (tmp_path / "results.md").write_text(f"# Old\n\n## Where they differ\n\nOld.\n\n{kept}\n## speedup: Old\n\nOld.\n")
     written = tmp_path / "results" / "studies" / "speedup-small" / "speedup"

@@ -1,4 +1,4 @@
-"""docs/python.md is run as a reader would run it, with less work; docs/example.ipynb from the wheel: test_wheel."""
+"""docs/python.md is run as a reader would run it, with less work; its notebook from the wheel: test_wheel."""
 
 import re
 from pathlib import Path

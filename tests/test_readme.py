@@ -1,11 +1,12 @@
 """Every command of the README and of the pages that need no cluster is run here, as a reader would type it.
 
-They get fewer epochs and depths. The commands of the other documents are parsed: docs/check_documents.py.
+They get fewer epochs and depths. The commands of the other documents are parsed: docs/tools/check_documents.py.
 """
 
 import ast
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,14 @@ LEFT_BEHIND = {
         "handwriting/report.html",
         "studies/functions-small/functions/page.html",
     ),
-    "docs/own_data.md": ("my_space/report.html",),
+    "docs/index.md": ("quickstart/report.html",),
+    "docs/own_data.md": ("flights/report.html", "my_space/report.html"),
+    "docs/own_one_shot.md": (
+        "quickstart/geometric/seed-1/result.json",
+        "quickstart/few_depths:draws=2/seed-1/result.json",
+    ),
+    "docs/own_search.md": ("quickstart/every_other:stride=3/seed-1/result.json",),
+    "docs/replay.md": (),
     "docs/spirals.md": (),
 }
 
@@ -117,7 +125,7 @@ def _geometric_is_in_every_view(results: Path) -> None:
     assert "weights_geometric" in (results / "quickstart" / "report.html").read_text(encoding="utf-8")
     uri = f"sqlite:///{results / 'mlflow.db'}"
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("quickstart")
+    experiment = client.get_experiment_by_name("depth-search/quickstart")
     assert experiment
     found = client.search_runs([experiment.experiment_id], "tags.kind = 'search' and tags.search = 'geometric'")
     assert {run.data.tags["seed"] for run in found} == {"0", "1"}
@@ -132,8 +140,9 @@ def _write_the_readers_files(document: str, folder: Path) -> None:
     for source in (*blocks(document, "python"), *blocks(document, "yaml")):
         if named := re.match(r"# (\S+\.(py|yaml))\n", source):
             (folder / named[1]).write_text(source, encoding="utf-8")
-    for name in ("ray_cluster.yaml", "constraints.txt"):
-        (folder / name).write_text((ROOT / name).read_text(encoding="utf-8"))
+    for path in (ROOT / "ray_cluster.yaml", ROOT / "constraints.txt", *(ROOT / "docs" / "examples").iterdir()):
+        if path.is_file() and not (folder / path.name).exists():
+            shutil.copy(path, folder)
     images = np.random.default_rng(0).integers(0, 256, (600, 12, 12, 3), dtype=np.uint8)  # smaller ones than SVHN's
     np.savez(folder / "svhn_subset.npz", x_train=images, y_train=np.arange(600) % 10)
     write_idx(folder / "data", "FashionMNIST", n_train=600, n_test=100)

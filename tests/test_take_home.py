@@ -145,7 +145,7 @@ def test_mlflow_is_written_anew(folder: Path) -> None:
     assert command(folder, "sync").returncode == 0
     rows = np.random.default_rng(0).uniform(-1, 1, (5, 2))
     pd.to_pickle(rows, folder / "rows.pkl")
-    where = ("sqlite:///results/mlflow.db", "rows.pkl", "models:/quickstart@winner")
+    where = ("sqlite:///results/mlflow.db", "rows.pkl", "models:/depth-search-quickstart@winner")
     [found, _] = in_a_fresh_process(folder, LOAD, *where)
     expected = harness.load_results("quickstart", folder / "results").winner().predict_proba(rows)
     np.testing.assert_allclose(found[2], expected, rtol=1e-6, atol=1e-7)
@@ -162,7 +162,7 @@ def test_without_its_model_file_a_network_cannot_be_loaded_nor_written_to_mlflow
     delete(folder / "results" / "mlflow.db")
     delete(folder / "results" / "mlflow-artifacts")
     assert command(folder, "sync").returncode == 0
-    logged = list((folder / "results" / "mlflow-artifacts").glob("quickstart/models/*/artifacts/MLmodel"))
+    logged = list((folder / "results" / "mlflow-artifacts").glob("depth-search/quickstart/models/*/artifacts/MLmodel"))
     assert len(logged) == 3 and compared(folder) == before
 
 

@@ -79,7 +79,7 @@ nbformat.write(notebook, "executed.ipynb")
 def test_the_notebook_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbclient")
-    source = (CLONE / "docs" / "example.ipynb").read_text(encoding="utf-8")
+    source = (CLONE / "docs" / "examples" / "example.ipynb").read_text(encoding="utf-8")
     (tmp_path / "example.ipynb").write_text(FEWER.sub(QUICK, source), encoding="utf-8")
     _run(installed / "python", "-c", NOTEBOOK, cwd=tmp_path)
     cells = [cell for cell in nbformat.read(tmp_path / "executed.ipynb", 4).cells if cell.cell_type == "code"]

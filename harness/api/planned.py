@@ -49,7 +49,7 @@ class PlannedRun:
         """Runs what is not complete yet; `warn` hears at once what `warnings` holds at the end."""
         results = self._run(show, warn)
         if results.tracked and results.finished and not results.interrupted:
-            conclude(results, self.tracked_to.uri)
+            conclude(results, self.tracked_to)
         return results
 
     def _run(self, show: "Show | None", warn: "Warn") -> Results:
@@ -99,4 +99,6 @@ def plan_run(space: Space, options: RunOptions) -> PlannedRun:
     from harness.running.runner import make_units
 
     units = make_units([wanted], loaded, options.seeds, options)
-    return PlannedRun(wanted, units, options, Destination(options.tracking_uri, options.out))
+    tracked_to = Destination.of(options)
+    tracked_to.check_names(wanted.name)
+    return PlannedRun(wanted, units, options, tracked_to)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.comparing import Comparison
+    from harness.comparing.values import Recommendation
     from harness.training.predict import Predictor
 
 Space = SearchSpace | str | Path  # a space, its name, or a .yaml file
@@ -53,6 +54,10 @@ class Results:
         from harness.comparing import compare
 
         return compare(self.units, self.reference, problems=self.problems, looks=self.looks)
+
+    def recommendation(self) -> "Recommendation":
+        """What to do, and what that rests on, costs and risks: `print` it for the sentence."""
+        return self.comparison.recommendation
 
     def against(self, reference: str | None) -> "Results":
         """The same results, compared with another reference."""
@@ -147,7 +152,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         try:
-            headline = self.comparison.lead
+            headline = self.comparison.recommendation.sentence
         except UserError as error:  # nothing finished, or mixed settings: the rows are still there to be looked at
             headline = str(error)
         shown = ["method", "seed", *(measure.key for measure in HEADLINE)]

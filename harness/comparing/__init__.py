@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from harness.comparing.asked import what_is_asked
 from harness.comparing.averaged import averages_said
 from harness.comparing.checklist import checklist
-from harness.comparing.costs import equal_quality, phases_of, wall_clock
+from harness.comparing.costs import equal_quality, pace, phases_of, wall_clock
 from harness.comparing.fairness import differences_between
 from harness.comparing.headroom import all_depths_of, headroom
-from harness.comparing.notes import notes, on_headroom
-from harness.comparing.row_errors import on_two_errors
-from harness.comparing.sentences import headline, margins_phrase, sentence, winner
+from harness.comparing.notes import notes, on_headroom, on_two_errors
+from harness.comparing.recommendation import Known, recommend, winner
+from harness.comparing.sentences import margins_phrase, sentence
 from harness.comparing.stages import judged_stages
 from harness.comparing.values import Comparison
 from harness.comparing.yardsticks import classes, depth_check, depth_spread, floor, resolution
@@ -40,8 +40,19 @@ def compare(
     spread = depth_spread(asked.all_depths)
     checks = tuple(check for each in by_method.values() if (check := depth_check(each, asked.all_depths)))
     equal = (equal_quality(asked.ours, theirs, margins.log_likelihood) for theirs in asked.others)
-    known = [found for unit in asked.all_depths if (found := all_depths_of(unit))]
-    needed = headroom(known, asked.exhaustive or "", margins, cost, looks.all)
+    whole = [found for unit in asked.all_depths if (found := all_depths_of(unit))]
+    needed = headroom(whole, asked.exhaustive or "", margins, cost, looks.all)
+    known = Known(
+        needed=needed,
+        exhaustive=asked.exhaustive,
+        stage=stages.usual,
+        one_shots=asked.one_shots,
+        cost=cost,
+        margins=margins,
+        depths=asked.space.depth.values,
+        spread=spread,
+        seconds_per_seed=pace(asked.finished),
+    )
     lowest, sharpness = floor(by_method), resolution(by_method, asked.space)
     return Comparison(
         space=asked.space.name,
@@ -58,11 +69,11 @@ def compare(
         seeds=asked.seeds,
         looks=looks,
         missing=asked.missing,
-        headline=headline(asked.reference, stages.search, cost, asked.one_shots),
+        recommendation=recommend(known),
         sentences=tuple(sentence(pair, doubts.found) for pair in stages.search.pairs),
         headroom=needed,
         margins_said=margins_phrase(margins, spread, asked.exhaustive),
-        winner=winner(by_method, stages.usual, cost),
+        winner=winner(by_method, known),
         search=stages.search,
         refit=stages.refit,
         equal_quality=tuple(each for each in equal if each),
@@ -76,7 +87,7 @@ def compare(
         fairness=fairness,
         notes=(
             *problems,
-            *on_headroom(asked, [found.seed for found in known]),
+            *on_headroom(asked, [found.seed for found in whole]),
             *notes(asked, doubts, lowest, sharpness, spread),
             *averages_said(by_method, stages.searches),
             *on_two_errors(stages.search, asked.finished),

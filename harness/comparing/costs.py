@@ -47,6 +47,17 @@ def phases_of(method: str, units: Sequence[Finished]) -> Phases:
     )
 
 
+def pace(units: Sequence[Finished]) -> float | None:
+    """Seconds of a clock per seed during which something was trained, here and now: what one more seed would take."""
+    trained = [unit for unit in units if not unit.plan.replayed]
+    stays = sorted((trial.started_at, trial.ended_at) for unit in trained for trial in unit.trials)
+    busy, until = 0.0, 0.0
+    for start, end in stays:
+        busy, until = busy + max(0.0, end - max(start, until)), max(until, end)
+    seeds = {unit.seed for unit in trained}
+    return busy / len(seeds) if seeds and busy else None
+
+
 def unexplained(units: Sequence[Finished]) -> list[str]:
     """Sentences about records whose parts do not sum to their whole."""
     faults = []

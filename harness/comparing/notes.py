@@ -6,11 +6,12 @@ from statistics import fmean
 from harness.comparing.asked import Asked
 from harness.comparing.costs import unexplained
 from harness.comparing.finished import ByMethod, Finished
-from harness.comparing.numbers import plain, seeds_named
+from harness.comparing.numbers import listed, plain, seeds_named
 from harness.comparing.sentences import CANNOT_SAY
-from harness.comparing.values import Contamination, Floor, Resolution
+from harness.comparing.stages import share_their_test_rows
+from harness.comparing.values import Contamination, Floor, Pair, Resolution, Stage
 from harness.comparing.yardsticks import classes
-from harness.measures import judged
+from harness.measures import QUALITIES, judged
 from harness.schema.records import REPLAYED_SEARCHES, Looks, TrialRecord, Unit
 from harness.schema.settings import Margins
 from harness.text.shown import counted
@@ -233,3 +234,32 @@ def _on_refits(by_method: ByMethod) -> Iterator[str]:
     if 0 < len(without) < len(units):
         names = ", ".join(f"{unit.method} seed {unit.seed}" for unit in without)
         yield f"Search + refit is not shown, because these units were not refitted: {names}."
+
+
+def on_two_errors(stage: Stage, units: Sequence[Finished]) -> Iterator[str]:
+    """Which error rules, or why that is not known: one sentence."""
+    if any(unit.result.final.test_hash is None for unit in units):
+        yield (
+            "Intervals cover seeds only, not the choice of test rows: some results come from a version that kept no "
+            "values per test row."
+        )
+    elif not share_their_test_rows(units):
+        if len({unit.seed for unit in units}) > 1:
+            yield "Every seed has a test set of its own, so intervals over seeds cover the choice of test rows, too."
+    elif any(pair.row_errors for pair in stage.pairs):
+        yield _which_rules(stage.pairs, units[0].result.final.n_test)
+    elif stage.pairs:
+        yield "Intervals cover seeds only: the files with values per test row are missing or damaged."
+
+
+def _which_rules(pairs: Sequence[Pair], rows: int) -> str:
+    known = [(pair, each) for pair in pairs for each in QUALITIES if each.key in pair.row_errors]
+    larger = [(pair, each) for pair, each in known if pair.rows_rule(each.key)]
+    same = f"All seeds were tested on the same {rows:,} rows, so the error over test rows comes on top"
+    if not larger:
+        return f"{same}; it is the smaller one everywhere. Both are in the table of differences."
+    titles = listed(list(dict.fromkeys(each.title for _, each in larger)))
+    return (
+        f"{same}. It is the larger one in {len(larger)} of {counted(len(known), 'difference')} ({titles}): there more "
+        "seeds do not help, more test rows do. Both are in the table of differences."
+    )

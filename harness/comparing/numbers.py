@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from harness.statistics import Interval, MedianInterval
+from harness.text.shown import counted
 
 MINUS = "−"
 ROUNDING = 1e-12  # of sums; nothing that we measure is as small
@@ -34,6 +35,14 @@ def signed_and_spread(interval: Interval) -> str:
     """`−0.0064 ± 0.0044`, of a difference."""
     text = mean_and_spread(interval)
     return f"+{text}" if interval.mean > 0 else text
+
+
+def duration(seconds: float) -> str:
+    """`40 seconds`, `20 minutes`, `3 hours`, `2.5 days`: roughly."""
+    for unit, length, most in (("second", 1, 90), ("minute", 60, 90), ("hour", 3600, 36)):
+        if (count := round(seconds / length)) < most:
+            return counted(max(1, count), unit)
+    return f"{seconds / 86400:.2g} days"
 
 
 def inverse(interval: Interval) -> Interval:

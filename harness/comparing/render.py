@@ -22,37 +22,44 @@ from harness.comparing.tables import (
     family,
     outcome_of,
     summary_tables,
+    verdict_table,
 )
-from harness.comparing.values import Comparison, Pair
+from harness.comparing.values import Comparison, Pair, Recommendation
 from harness.judging.words import kind_of, shown
 from harness.measures import COMPARED, Measure
 from harness.statistics import Interval
 from harness.text.shown import counted, markdown_text
 
 _STYLES = {"good": "green", "bad": "red", "open": "yellow", "none": ""}
-NOTES = 3  # that a run ends with
+NOTES = 2  # that a run ends with
 _MARKS = {"yes": ("✓", "green"), "partly": ("~", "yellow"), "no": ("✗", "red")}
 
 
 def verdict(comparison: Comparison) -> RenderableType:
-    """The answer on one screen: the headline, and a word and a number for every question that was asked."""
+    """The answer on one screen: what to do, and a word and a number for every question that was asked."""
     stage = comparison.search
     ours = [pair for pair in stage.pairs if stage.name_of(pair) in comparison.one_shots]
     groups = {"one-shot": ours, "search": [pair for pair in stage.pairs if pair not in ours]}
     tables = [_verdicts(comparison, title, group) for title, group in groups.items() if group]
     footer = Text(f"\n{' '.join(_how_to_read(comparison))}", style="dim")
     who = f" · {_who(comparison)}" if stage.pairs else ""
-    title = f"Verdict · {comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
+    title = f"{comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
-        Group(
-            Text(comparison.lead, style="bold"),
-            *tables,
-            footer,
-        ),
+        Group(recommended(comparison.recommendation), *tables, footer),
         title=Text(title),
         title_align="left",
         box=box.ROUNDED,
     )
+
+
+def recommended(recommendation: Recommendation) -> RenderableType:
+    """What to do, and below it what that rests on, costs and risks."""
+    reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    reasons.add_column(style="dim", no_wrap=True)
+    reasons.add_column(ratio=1)
+    for word, text in recommendation.reasons.items():
+        reasons.add_row(word, Text(text))
+    return Group(Text(recommendation.sentence, style="bold"), reasons)
 
 
 def _who(comparison: Comparison) -> str:
@@ -66,8 +73,8 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
         times = len(comparison.looks.all)
         analyses = f", adjusted for {times} interim analyses" if times > 1 else ""
         yield (
-            f"Below each verdict: cost ratio or mean difference, with its {confidence(comparison.search)} interval"
-            f"{analyses}; “outside”: seeds that are worse by the margin or more."
+            f"Below each verdict: cost ratio or mean difference ({confidence(comparison.search)} interval{analyses}); "
+            "“outside”: seeds that are worse by the margin or more."
         )
     verdicts = [verdict for pair in pairs for verdict in pair.verdicts.values()]
     if verdicts:
@@ -80,7 +87,7 @@ def _how_to_read(comparison: Comparison) -> Iterator[str]:
     )
     if needed:
         span = f"{needed[0]}" if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
-        yield f"Deciding the open verdicts takes about {span} seeds in total (each with a chance of 4 in 5)."
+        yield f"Deciding the open verdicts takes about {span} seeds in total (with a chance of 4 in 5)."
     yield comparison.margins_said
     if said := names_phrase(comparison.full_names):
         yield said
@@ -191,9 +198,12 @@ def _missing(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     lines = [f"# {markdown_text(comparison.space)}: {markdown_text(_who(comparison))}", ""]
-    lines += [f"**{markdown_text(comparison.lead)}**", ""]
+    lines += [f"**{markdown_text(comparison.recommendation.sentence)}**", ""]
+    lines += [f"- {word}: {markdown_text(text)}" for word, text in comparison.recommendation.reasons.items()] + [""]
     if said := names_phrase(comparison.full_names):
         lines += [markdown_text(said), ""]
+    if comparison.search.pairs:
+        lines += markdown_table(verdict_table(comparison))
     lines += [f"- {markdown_text(sentence)}" for sentence in comparison.sentences] + [""]
     for view in (*summary_tables(comparison), *detail_tables(comparison)):
         lines += markdown_table(view)
@@ -226,9 +236,6 @@ CSV_COLUMNS = (
     *("margin", "verdict", "seeds_needed_in_all"),
     *("median", "median_low", "median_high", "failed_seeds", "failed_at_most", "worst_advantage", "worst_seed"),
 )
-
-
-_NOTHING = ("",) * (len(CSV_COLUMNS) - CSV_COLUMNS.index("baseline"))
 
 
 _NOTHING = ("",) * (len(CSV_COLUMNS) - CSV_COLUMNS.index("baseline"))

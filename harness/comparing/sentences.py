@@ -1,45 +1,18 @@
-"""The answer in words: one plain sentence per pair, and a headline over all of them."""
+"""The comparison in words: one plain sentence per pair, and whether a search is needed."""
 
 from collections.abc import Container, Mapping, Sequence
-from statistics import fmean
 
-from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
-from harness.comparing.values import Headroom, Pair, Stage, Winner
+from harness.comparing.values import Headroom, Pair, Stage
 from harness.judging.two_keys import MOST_SEEDS, Verdict
-from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, is_plain, plain_part, shown
+from harness.judging.words import plain_part
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.schema.settings import Margins
 from harness.statistics import Failures, Interval
 from harness.text.shown import counted
 
 AGAIN = "all of them together, or a refit with --refit, are alternatives"
-_NOT_CERTAIN = " (whether that is less is undecided)"
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
-
-
-def headline(reference: str, stage: Stage, cost: Measure, one_shots: Sequence[str]) -> str:
-    """What a person wants to know: "exits matches grid at 0.12 of its cost; ldn at 0.22, slightly worse in ECE." """
-    told = [pair for pair in stage.pairs if not pair.withheld]
-    if not told:
-        return f"No verdict on {reference}: " + (
-            "the methods were not compared on equal terms."
-            if stage.pairs
-            else "there is no other method on the same seeds."
-        )
-    verdicts = [verdict for pair in told for verdict in pair.verdicts.values()]
-    if all(verdict.outcome == "too few seeds" for verdict in verdicts):
-        return f"No verdict yet: {too_few(stage)}."
-    if stage.against is None:
-        parts = [_against_many(told, cost)]
-    else:
-        groups = [[pair for pair in told if (pair.method in one_shots) == learns] for learns in (True, False)]
-        parts = [_jobs(group, cost) for group in groups if group]
-        parts[1:] = [f"Of the searches, {jobs}" for jobs in parts[1:]]
-    decided, withheld = sum(verdict.is_decided for verdict in verdicts), len(stage.pairs) - len(told)
-    of = f"{decided} of {counted(len(verdicts), 'verdict')} {'is' if decided == 1 else 'are'} decided"
-    parts.append(of + (f"; {withheld} withheld" if withheld else ""))
-    return ". ".join(parts) + "."
 
 
 def too_few(stage: Stage) -> str:
@@ -52,108 +25,17 @@ def too_few(stage: Stage) -> str:
     )
 
 
-def _against_many(pairs: Sequence[Pair], cost: Measure) -> str:
-    """One method against several: how often it wins on the cost, and where it loses quality."""
-    method, count = pairs[0].method, len(pairs)
-    costs = [pair.verdicts[cost.key].outcome for pair in pairs if cost.key in pair.verdicts]
-    words = [
-        f"{shown(word)} than {costs.count(word)} of {counted(count, 'method')}"
-        for word in ("cheaper", "dearer")
-        if word in costs
-    ]
-    parts = [f"{method} is {' and '.join(words) or 'neither clearly cheaper nor more expensive than any method'}"]
-    for word in _LOST:
-        for quality in QUALITIES:
-            than = [pair.baseline for pair in pairs if quality.title in _titles(pair, word)]
-            parts += [f"{word} in {quality.title} against {listed(than)}"] if than else []
-    return "; ".join(parts)
+WITHIN_THE_MARGIN = ("better", "as good", "slightly worse")
 
 
-_WITHIN = "slightly worse"  # what the margin allows
-_LOST = ("worse beyond the margin", "worse", _WITHIN)
-WITHIN_THE_MARGIN = ("better", "as good", _WITHIN)
-_ON_MOST_SEEDS = tuple(word + ON_MOST_SEEDS for word in (*_LOST, "as good", "better"))
-
-
-def _jobs(pairs: Sequence[Pair], cost: Measure) -> str:
-    """Each method against the same baseline; it matches it where it loses only what the margin allows."""
-    texts: list[str] = []
-    for pair in sorted(pairs, key=lambda pair: (not matches(pair), -_ratio(pair, cost))):
-        if texts:
-            who = f"{pair.method} {_at_cost(pair, cost, '')}"
-        elif matches(pair):
-            who = f"{pair.method} matches {pair.baseline} {_at_cost(pair, cost, ' of its cost')}"
-        else:
-            whose = f" of {pair.baseline}'s cost"
-            who = f"{pair.method} {_at_cost(pair, cost, whose)}"
-        words = (*_LOST, *_ON_MOST_SEEDS, *sorted(UNANSWERED, reverse=True))
-        said = [_in_measures(pair, word, titles) for word in words if (titles := _titles(pair, word))]
-        link = ", " if matches(pair) else " is "
-        texts.append(f"{who}{link}{', '.join(said)}" if said else who)
-    return "; ".join(texts)
-
-
-def _in_measures(pair: Pair, word: str, titles: Sequence[str]) -> str:
-    """`as good in accuracy on most seeds, but not for certain on average; 2 of 20 seeds fall outside the margin`."""
-    if word == "too few seeds":
-        return f"open in {listed(titles)} (too few seeds)"
-    if is_plain(word) or word in UNANSWERED:
-        return f"{shown(word)} in {listed(titles)}"
-    found = [pair.failures[q.key] for q in QUALITIES if q.title in titles and q.key in pair.failures]
-    most = max(found, key=lambda each: each.count, default=None)
-    outside = f"; {most.count} of {most.n} seeds fall outside the margin" if most and most.count else ""
-    return f"{plain_part(word)} in {listed(titles)} on most seeds, but not for certain on average{outside}"
-
-
-def winner(by_method: ByMethod, stage: Stage, cost: Measure) -> Winner:
-    """The network to take home: a seed of the cheapest method that matches the baseline and is cheaper for certain.
-
-    The baseline matches itself. Where there is no verdict, the method is the best on validation.
-    """
-    told = [pair for pair in stage.pairs if not pair.withheld]
-    if stage.against and any(said.outcome != "too few seeds" for pair in told for said in pair.verdicts.values()):
-        able = [pair for pair in told if matches(pair) and _word(pair, cost.key) == "cheaper"]
-        method = max(able, key=lambda pair: _ratio(pair, cost)).method if able else stage.against
-        why = f"the cheapest method that matches {stage.against}" if able else "nothing cheaper is shown to match it"
-    else:
-        method = max(by_method, key=lambda name: fmean(_on_validation(unit) for unit in by_method[name]))
-        why = "the best mean log-likelihood on validation; there is no verdict"
-    seed = max(by_method[method], key=_on_validation).seed
-    if len(by_method[method]) > 1:
-        why += f" (of its seeds the best on validation, which says little about new rows; {AGAIN})"
-    return Winner(method=method, seed=seed, why=why)
-
-
-def _on_validation(unit: Finished) -> float:
-    return unit.result.val.log_likelihood
-
-
-def _word(pair: Pair, key: str) -> str:
+def word_of(pair: Pair, key: str) -> str:
     return pair.verdicts[key].outcome if key in pair.verdicts else ""
-
-
-def _titles(pair: Pair, word: str) -> list[str]:
-    """The qualities of which the verdict says this word."""
-    said = {quality.title: pair.verdicts[quality.key].outcome for quality in QUALITIES if quality.key in pair.verdicts}
-    return [title for title, outcome in said.items() if outcome == word]
 
 
 def matches(pair: Pair) -> bool:
     """Whether no quality is lost but what the margin allows, of the typical seed and of the mean."""
-    words = [_word(pair, quality.key) for quality in QUALITIES if quality.key in pair.verdicts]
+    words = [word_of(pair, quality.key) for quality in QUALITIES if quality.key in pair.verdicts]
     return bool(words) and all(word in WITHIN_THE_MARGIN for word in words)
-
-
-def _ratio(pair: Pair, cost: Measure) -> float:
-    return pair.cost_ratios[cost.key].mean if cost.key in pair.cost_ratios else 0.0
-
-
-def _at_cost(pair: Pair, cost: Measure, whose: str) -> str:
-    found, verdict = pair.cost_ratios.get(cost.key), pair.verdicts.get(cost.key)
-    if found is None or verdict is None:
-        return "at a cost that was not recorded"
-    doubt = "" if verdict.is_decided else " (on most seeds)" if verdict.outcome not in UNANSWERED else _NOT_CERTAIN
-    return f"at {ratio(1 / found.mean)}{whose}{doubt}"
 
 
 def margins_phrase(margins: Margins, spread: Mapping[str, float], exhaustive: str | None) -> str:
@@ -322,20 +204,20 @@ def headroom_phrase(found: Headroom) -> str:
         case "no search is needed":
             return f"No search is needed: {rule} stays within every margin of {found.search}'s choice."
         case "search pays":
-            lost = [quality for quality in asked if _word(pair, quality.key) == "worse beyond the margin"]
+            lost = [quality for quality in asked if word_of(pair, quality.key) == "worse beyond the margin"]
             return (
                 f"Search pays: nothing that does without one comes within the margin of {found.search}'s choice; "
                 f"{rule} is worse by {_losses(pair, lost)}."
             )
         case "search is better":
-            lost = [quality for quality in asked if _word(pair, quality.key) == "worse"]
+            lost = [quality for quality in asked if word_of(pair, quality.key) == "worse"]
             return (
                 f"A search is better than none: {rule} is worse than {found.search}'s choice by "
                 f"{_losses(pair, lost)}; whether by more than the margin is open, {in_all(found.seeds_needed)} would "
                 "decide."
             )
         case _:
-            open_ = [quality for quality in asked if _word(pair, quality.key) not in WITHIN_THE_MARGIN]
+            open_ = [quality for quality in asked if word_of(pair, quality.key) not in WITHIN_THE_MARGIN]
             needed = f"{in_all(found.seeds_needed)} would decide" if len(pair.seeds) > 1 else "one seed cannot tell"
             return (
                 f"Whether a search is needed is not decided: {rule} differs from {found.search}'s choice by "

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
+
 from harness.comparing.asked import Asked, Pairs
 from harness.comparing.averaged import Searches
 from harness.comparing.costs import contamination, leading_cost
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished, paired
-from harness.comparing.row_errors import row_errors
 from harness.comparing.values import Contamination, MethodRow, Pair, Stage
 from harness.judging.two_keys import Looks, Question, Verdict, judge
-from harness.measures import COMPARED, COSTS, QUALITIES, Measure, Outcome, judged
+from harness.measures import ACCURACY, COMPARED, COSTS, LOG_LIKELIHOOD, QUALITIES, Measure, Outcome, judged
 from harness.schema.records import SearchResult
 from harness.schema.settings import Margins
 from harness.statistics import (
@@ -215,3 +216,30 @@ def columns(values: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """By measure that all units have."""
     known = [measure.key for measure in COMPARED if all(measure.key in each for each in values)]
     return {key: [each[key] for each in values] for key in known}
+
+
+# --- the second error: all seeds may be tested on the same rows, and other rows would move them together --------------
+
+
+def row_errors(pairs: Sequence[tuple[Finished, Finished]]) -> dict[str, float]:
+    """Standard errors over test rows of the mean differences, paired by row: s(mean over seeds of a row) / √rows.
+
+    None where a seed has test rows of its own: its error over rows is part of the error over seeds. None either where
+    values per row were not kept.
+    """
+    if not share_their_test_rows([unit for pair in pairs for unit in pair]):
+        return {}
+    values = [(ours.rows, theirs.rows) for ours, theirs in pairs]
+    likelihoods = [a.log_likelihood.astype(float) - b.log_likelihood for a, b in values if a and b]
+    correct = [a.correct.astype(float) - b.correct for a, b in values if a and b]
+    if not values or len(correct) < len(values) or len(correct[0]) < 2:
+        return {}
+    return {
+        measure.key: float(np.mean(rows, axis=0).std(ddof=1) / np.sqrt(len(rows[0])))
+        for measure, rows in ((ACCURACY, correct), (LOG_LIKELIHOOD, likelihoods))
+    }
+
+
+def share_their_test_rows(units: Sequence[Finished]) -> bool:
+    hashes = {unit.result.final.test_hash for unit in units}
+    return len(hashes) == 1 and None not in hashes

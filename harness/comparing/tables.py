@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.comparing.costs import ORDERS
+from harness.comparing.costs import ORDERS, leading_cost
 from harness.comparing.numbers import (
     inverse,
     listed,
@@ -11,9 +11,10 @@ from harness.comparing.numbers import (
     plain,
     ratio_with_ends,
     signed,
+    signed_and_spread,
     signed_median,
 )
-from harness.comparing.sentences import seeds_needed, too_few
+from harness.comparing.sentences import COST_WORDS, seeds_needed, too_few
 from harness.comparing.values import Comparison, Floor, Headroom, MethodRow, Pair, Reached, Stage
 from harness.judging.words import WITHHELD, shown
 from harness.measures import (
@@ -41,6 +42,34 @@ class TableView:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def verdict_table(comparison: Comparison) -> TableView:
+    """Every verdict: who is compared with whom, a word for each question, and what was measured."""
+    stage, cost = comparison.search, leading_cost(comparison.contamination)
+
+    def share(pair: Pair) -> str:
+        found = pair.cost_ratios.get(cost.key)
+        return f"{_said(pair, cost)}, {ratio_with_ends(inverse(found))}" if found else "not recorded"
+
+    def quality(pair: Pair, measure: Measure) -> str:
+        return f"{_said(pair, measure)}, {signed_and_spread(pair.differences[measure.key])}"
+
+    return TableView(
+        title=f"Verdicts, every method against {stage.against}"
+        if stage.against
+        else "Verdicts, one against each method",
+        caption=f"Cost ratio or mean difference, with its {confidence(stage)} interval.",
+        columns=("method", COST_WORDS[cost.key], *(measure.title for measure in comparison.judged)),
+        rows=tuple(
+            (stage.name_of(pair), share(pair), *(quality(pair, measure) for measure in comparison.judged))
+            for pair in stage.pairs
+        ),
+    )
+
+
+def _said(pair: Pair, measure: Measure) -> str:
+    return shown(outcome_of(pair, measure))
 
 
 def cost_table(stage: Stage, exhaustive: str | None) -> TableView:
@@ -106,11 +135,10 @@ def family(stage: Stage) -> str:
         return ""
     if all(verdict.outcome == "too few seeds" for verdict in verdicts):
         return f"No verdicts: {too_few(stage)}."
-    several = len(verdicts) > 1
-    whose = f"any of the {len(verdicts)} verdicts (cost included)" if several else "the verdict"
+    which = f"any of the {len(verdicts)} verdicts" if len(verdicts) > 1 else "the verdict"
     return (
-        f"For the typical seed (the median), the chance that {whose} is wrong is at most 5 %, whatever the "
-        "distribution (sign test, Holm); the mean agrees unless a verdict says “on most seeds”."
+        f"The chance that {which} is wrong about the typical seed (the median) is at most 5 % (sign test, Holm); the "
+        "mean agrees unless a verdict says “on most seeds”."
     )
 
 

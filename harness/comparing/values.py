@@ -153,6 +153,25 @@ class Headroom(Frozen):
     sentence: str
 
 
+class Recommendation(Frozen):
+    """What to do. `sentence` says it; the others are what that rests on, costs and risks."""
+
+    action: Literal["no search", "any depth", "one-shot", "search", "not decided"]
+    use: str | None  # a method, or a rule that does not search; None: any depth, or not decided
+    sentence: str
+    rests_on: str
+    costs: str
+    risks: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """By the words that every view shows them under."""
+        return {"rests on": self.rests_on, "costs": self.costs, "risks": self.risks}
+
+
 class ClassRow(Frozen):
     """A class of the data set."""
 
@@ -232,7 +251,7 @@ class Comparison(Frozen):
     seeds: tuple[int, ...]
     looks: Looks  # at how many seeds the verdicts are looked at; each interval of a pair is one of that many
     missing: tuple[str, ...]  # cells without a result, named "method seed k"
-    headline: str
+    recommendation: Recommendation
     sentences: tuple[str, ...]  # one per pair
     headroom: Headroom | None  # None where not every depth was trained, or there is only one
     margins_said: str  # the margins beside the spread between depths, in words
@@ -250,11 +269,6 @@ class Comparison(Frozen):
     fairness: tuple[Difference, ...]
     notes: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
-
-    @property
-    def lead(self) -> str:
-        """The answer in short: is a search needed at all, and what does it take? The first words of every view."""
-        return " ".join(filter(None, (self.headroom.sentence if self.headroom else "", self.headline)))
 
     @property
     def qualities(self) -> tuple[Quality, ...]:

@@ -73,7 +73,7 @@ class UnboundedDepth(OneShotMethod):
     colour: ClassVar[str] = "#2E8B7A"
 
     rate: Annotated[float, Field(gt=0, le=1000)] = 2.0
-    """λ at the start: the mean depth, before it is cut."""
+    """The mean depth at the start, λ, before it is cut."""
 
     def weights(self, log_beta: Tensor) -> TruncatedPoisson:
         return TruncatedPoisson(log_beta, self.rate)

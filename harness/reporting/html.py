@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from harness.comparing.costs import leading_cost
 from harness.comparing.finished import finished_by_method
-from harness.comparing.numbers import ratio_with_ends, seeds_named
-from harness.comparing.sentences import COST_WORDS, as_said, names_phrase, straddles_one
-from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables
-from harness.comparing.values import Comparison, Pair
-from harness.judging.two_keys import Verdict
+from harness.comparing.numbers import ratio, ratio_with_ends, seeds_named
+from harness.comparing.sentences import names_phrase
+from harness.comparing.tables import detail_tables, family, how_verdicts_follow, summary_tables, verdict_table
+from harness.comparing.values import Comparison, Pair, Stage
 from harness.judging.words import shown
+from harness.keys import model_name
 from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import badge, banner, figures, page, section, tables
@@ -32,7 +33,7 @@ def build_report(units: Sequence[Unit], comparison: Comparison) -> str:
         "<header><p class=kicker>Depth search harness</p>",
         f"<h1>{html_text(comparison.space)}: {html_text(question(comparison))}</h1>",
         f"<p class=lead>{html_text(' '.join(filter(None, lead)))}</p></header>",
-        *_verdict(comparison),
+        *_answer(comparison),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Tables", tables([*summary_tables(comparison), *detail_tables(comparison)])),
         *section("fairness", "Fairness", _fairness(comparison)),
@@ -54,42 +55,52 @@ def question(comparison: Comparison) -> str:
     return f"one {one}, or a search?"
 
 
-# --- the verdict, first -------------------------------------------------------------------------------------------
+# --- what to do, first ---------------------------------------------------------------------------------------------
 
 
-def _verdict(comparison: Comparison) -> list[str]:
-    parts = ['<section id="verdict"><h2>Verdict</h2>']
-    said = [comparison.headroom.sentence if comparison.headroom else "", comparison.headline]
-    parts += [f"<p class=headline>{html_text(sentence)}</p>" for sentence in said if sentence]
+def _answer(comparison: Comparison) -> list[str]:
+    said = comparison.recommendation
+    parts = ['<section id="verdict"><h2>What to do</h2>', f"<p class=headline>{html_text(said.sentence)}</p><dl>"]
+    parts += [f"<dt>{word}</dt><dd>{html_text(text)}</dd>" for word, text in said.reasons.items()]
+    parts.append("</dl>")
     resolution, floor = comparison.resolution, comparison.floor
     if floor and floor.below:
         parts.append(banner("Below a linear model", " ".join(floor.below)))
     if resolution and not resolution.enough:
         parts.append(banner("Too blunt", resolution.sentence))
-    elif resolution:
-        parts.append(f"<p>{html_text(resolution.sentence[0].upper() + resolution.sentence[1:])}</p>")
     if comparison.fairness:
         rules = ", ".join(item.rule for item in comparison.fairness)
-        parts.append(banner("Not everything was equal", f"{rules}. The verdicts this touches are withheld."))
+        parts.append(banner("Unfair comparison", f"{rules} differ between methods. Affected verdicts are withheld."))
     if comparison.contamination.found:
         parts.append(banner("Time may be contaminated", f"{'; '.join(comparison.contamination.signs)}."))
     if comparison.missing:
         parts.append(banner("Missing", f"no result yet: {', '.join(comparison.missing)}."))
-    if comparison.search.pairs:
-        cards = [
-            _card(comparison, pair, sentence)
-            for pair, sentence in zip(comparison.search.pairs, comparison.sentences, strict=True)
-        ]
-        parts += ["<div class=cards>", *cards, "</div>"]
-        promise = (family(comparison.search), how_verdicts_follow(comparison.search), comparison.margins_said)
-        parts.append(f"<p class=caption>{html_text(' '.join(promise))}</p>")
-    parts.append("<h3>Before you believe it</h3><ul class=notes>")
-    parts += [f"<li>{html_text(note)}</li>" for note in comparison.notes]
-    return [*parts, "</ul></section>"]
+    needed = comparison.headroom
+    rules_first = [(needed.stage, pair) for pair in needed.stage.pairs] if needed else []
+    cards = [_card(comparison, stage, pair) for stage, pair in rules_first]
+    cards += [_card(comparison, comparison.search, pair) for pair in comparison.search.pairs]
+    parts += ["<div class=cards>", *cards, "</div>"] if cards else []
+    parts += tables([verdict_table(comparison)]) if comparison.search.pairs else []
+    parts += _folded("Each verdict in a sentence", "notes", comparison.sentences)
+    found = (family(comparison.search), how_verdicts_follow(comparison.search)) if comparison.search.pairs else ()
+    promise = [*found, comparison.margins_said, needed.sentence if needed else ""]
+    parts += _folded("How verdicts are reached", "notes", [each for each in promise if each])
+    sharp = [resolution.sentence[0].upper() + resolution.sentence[1:]] if resolution and resolution.enough else []
+    parts += _folded("Before you believe it", "notes", [*sharp, *comparison.notes])
+    return [*parts, "</section>"]
 
 
-def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
-    lead = TFLOP.key if comparison.contamination.found else DEVICE_SECONDS.key
+def _folded(title: str, kind: str, lines: Sequence[str]) -> list[str]:
+    """What opens with a click; a browser prints it open."""
+    if not lines:
+        return []
+    items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
+    return [f"<details><summary>{html_text(title)}</summary><ul class={kind}>{items}</ul></details>"]
+
+
+def _card(comparison: Comparison, stage: Stage, pair: Pair) -> str:
+    """One number, what it is of, and a word for each quality."""
+    lead = leading_cost(comparison.contamination)
     badges = "".join(
         f'<span class="badge {badge(pair.verdicts[m.key].outcome)}">'
         f"{html_text(m.title)}: {html_text(shown(pair.verdicts[m.key].outcome))}</span>"
@@ -97,38 +108,33 @@ def _card(comparison: Comparison, pair: Pair, sentence: str) -> str:
         if m.key in pair.verdicts
     )
     if pair.withheld:
-        badges = '<span class="badge open">verdict withheld</span>'
-    colour = comparison.colours[comparison.search.name_of(pair)]
-    who = f"{pair.method} against {pair.baseline}"
+        badges = '<span class="badge open">withheld</span>'
+    colour = comparison.colours.get(stage.name_of(pair), NO_METHOD)
+    number, words = big_number(pair.cost_ratios.get(lead.key), f"{pair.baseline}'s {SHORT_COST[lead.key]}")
     return (
         f'<article class="card{" withheld" if pair.withheld else ""}" style="--method:{colour}">'
-        f"<h3>{html_text(who)}</h3>{_big_number(pair.cost_ratios.get(lead), COST_WORDS[lead], pair.verdicts.get(lead))}"
-        f"<p class=badges>{badges}</p><p class=sentence>{html_text(sentence)}</p>"
-        f"{_at_equal_quality(comparison, pair)}</article>"
+        f"<h3>{html_text(pair.method)}</h3><p class=big>{number}</p><p class=what>{html_text(words)}</p>"
+        f"<p class=badges>{badges}</p>{_at_equal_quality(comparison, pair)}</article>"
     )
 
 
-def _big_number(found: Interval | None, what: str, verdict: Verdict | None = None) -> str:
-    """The ratio of costs as people say it; never a number for what is not known."""
+NO_METHOD = "#8c959f"  # a rule that does not search
+SHORT_COST = {DEVICE_SECONDS.key: "time", TFLOP.key: "TFLOP"}
+
+
+def big_number(found: Interval | None, whose: str) -> tuple[str, str]:
+    """The share of the baseline's cost, and three words; never a number for what is not known."""
     if found is None:
-        number, words = "?", f"{what}: not recorded"
-    elif straddles_one(found) or (verdict is not None and verdict.outcome == "undecided"):
-        number, words = "?", f"{what}: which is cheaper is undecided {ratio_with_ends(found).partition(' ')[2]}"
-    elif found.mean == 1:
-        number, words = "=", f"the same {what}"
-    else:
-        factor, said = as_said(what, found)
-        number, _, ends = ratio_with_ends(factor).partition(" ")
-        words = f"{said} {ends or 'on one seed' * (found.n == 1)}"
-    return f"<p class=big>{number}</p><p class=what>{html_text(words.strip())}</p>"
+        return "?", "cost not recorded"
+    return f"{ratio(1 / found.mean)}×", f"of {whose}"
 
 
 def _at_equal_quality(comparison: Comparison, pair: Pair) -> str:
     """The fair counterweight: what an oracle that stops the search at the right moment would have spent."""
     if pair.method != comparison.reference:
         return ""
-    heading = f"If {pair.baseline} knew when to stop"
-    return f"<h4>{html_text(heading)}</h4><p class=sentence>{html_text(_oracle(comparison, pair.baseline))}</p>"
+    text = html_text(_oracle(comparison, pair.baseline))
+    return f"<details><summary>If {html_text(pair.baseline)} knew when to stop</summary>{text}</details>"
 
 
 def _oracle(comparison: Comparison, baseline: str) -> str:
@@ -182,7 +188,7 @@ def _take_home(comparison: Comparison) -> Iterable[str]:
     yield _code(
         "import mlflow",
         'mlflow.set_tracking_uri("sqlite:///results/mlflow.db")',
-        f'mlflow.pyfunc.load_model("models:/{space}@winner").predict(rows)  # a column of probabilities per class',
+        f'mlflow.pyfunc.load_model("models:/{model_name(space)}@winner").predict(rows)  # a probability per class',
     )
 
 

@@ -49,10 +49,8 @@ class PlannedStudy:
         return StudyOutcome(concluded, outcome.failures, outcome.interrupted, tracked)
 
     def _log_page(self, concluded: Concluded) -> None:
-        from harness.tracking.writer import Tracker
-
         space = self.study.cells[0].space
-        Tracker(self.tracked_to.uri, self.experiment).log_report(space, concluded.page.read_text(encoding="utf-8"))
+        self.tracked_to.writer().log_report(space, concluded.page.read_text(encoding="utf-8"))
 
 
 def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:
@@ -65,7 +63,7 @@ def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> P
     title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)
     note = f"**{title}**. Paper: {paper}. The page with figures and verdicts: run `report`."
     experiment = Experiment(experiment_name(study.name, study.scale), note)
-    tracked_to = Destination(options.tracking_uri, options.out, experiment)
+    tracked_to = Destination.of(options, experiment)
     return PlannedStudy(study, units, run_options, tracked_to, experiment)
 
 

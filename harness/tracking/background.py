@@ -6,9 +6,17 @@ import queue
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.schema.records import Unit
-from harness.tracking.address import Experiment, check_uri
+from harness.tracking.address import Experiment, check_uri, sqlite_file
+from harness.tracking.ours import Names
+
+if TYPE_CHECKING:
+    from harness.options import RunOptions
+    from harness.tracking.writer import Tracker
+
+OUR_NAMES = Names()
 
 
 def default_uri(out: Path) -> str:
@@ -23,6 +31,11 @@ class Destination:
     given: str | None
     folder: Path
     experiment: Experiment | None = None  # one that takes the units of all spaces
+    names: Names = OUR_NAMES
+
+    @classmethod
+    def of(cls, options: "RunOptions", experiment: Experiment | None = None) -> "Destination":
+        return cls(options.tracking_uri, options.out, experiment, Names(options.experiment, options.model_name))
 
     def __post_init__(self) -> None:
         check_uri(self.uri)  # before anything starts
@@ -33,7 +46,18 @@ class Destination:
 
     def tracker(self, at_once: bool, out: Path | None = None, needed_next: str | None = None) -> "BackgroundTracker":
         """`out`: where the results are, unless in `folder`."""
-        return BackgroundTracker(self.uri, out or self.folder, at_once, self.experiment, needed_next)
+        return BackgroundTracker(self.uri, out or self.folder, at_once, self.experiment, needed_next, self.names)
+
+    def check_names(self, space: str) -> None:
+        """Before a run, where a name was asked for: whose it is must not be found out after it."""
+        if self.names != OUR_NAMES and ((database := sqlite_file(self.uri)) is None or database.exists()):
+            self.writer().check_names(space)
+
+    def writer(self) -> "Tracker":
+        """For whoever writes now, and waits."""
+        from harness.tracking.writer import Tracker
+
+        return Tracker(self.uri, self.experiment, self.names)
 
 
 class BackgroundTracker:
@@ -45,11 +69,17 @@ class BackgroundTracker:
     """
 
     def __init__(
-        self, uri: str, out: Path, at_once: bool, experiment: Experiment | None = None, needed_next: str | None = None
+        self,
+        uri: str,
+        out: Path,
+        at_once: bool,
+        experiment: Experiment | None = None,
+        needed_next: str | None = None,
+        names: Names = OUR_NAMES,
     ) -> None:
         """`experiment`: one that takes the units of all spaces. `needed_next`: a module, by whoever started the run."""
         self._uri, self._out = check_uri(uri), out  # checked here: the thread has nobody to tell
-        self._experiment = experiment
+        self._experiment, self._names = experiment, names
         self._needed_next = needed_next
         self.warning: str | None = None
         self._units: queue.Queue[Unit | None] = queue.Queue()
@@ -83,7 +113,7 @@ class BackgroundTracker:
         from harness.tracking.models import model_in
         from harness.tracking.writer import Tracker
 
-        tracker = Tracker(self._uri, self._experiment)
+        tracker = Tracker(self._uri, self._experiment, self._names)
         model = None if self._experiment else model_in(self._out)  # a study's networks are there to be read, not used
         if self._opens_ahead:
             tracker.open()

@@ -18,6 +18,8 @@ from harness import keys
 from harness.colours import colour_of
 from harness.comparing.costs import rungs_of, trajectory
 from harness.comparing.finished import Finished
+from harness.comparing.tables import confidence, verdict_table
+from harness.comparing.values import Comparison
 from harness.measures import DETAILS, HEADLINE, Outcome
 from harness.schema.records import CurvePoint, SearchResult, TrialRecord, Unit
 from harness.text.shown import counted
@@ -110,8 +112,10 @@ def trial_content(unit: Unit, index: int) -> RunContent:
     )
 
 
-def mean_content(units: Sequence[Unit]) -> RunContent:
-    """A method's mean over its seeds. A run of ours, not a group of MLflow's: those have colours of their own."""
+def mean_content(units: Sequence[Unit], comparison: Comparison) -> RunContent:
+    """A method's mean over its seeds, with its verdicts. A run of ours, not a group of MLflow's: those have colours of
+    their own."""
+    verdicts = _verdicts(units[0].plan.method, comparison)
     plan, contents = units[0].plan, [search_content(unit) for unit in units]
     key, end_ms = f"{plan.space.name}/{plan.method}/{keys.KIND_MEAN}", max(content.end_ms for content in contents)
     tags = {name: value for name, value in _tags(units[0], keys.KIND_MEAN, key).items() if name != keys.TAG_SEED}
@@ -121,14 +125,31 @@ def mean_content(units: Sequence[Unit]) -> RunContent:
         status="FINISHED",
         start_ms=min(content.start_ms for content in contents),
         end_ms=end_ms,
-        tags=tags | {"mlflow.note.content": mean_note(units)},
-        params={"search": plan.method, "space": plan.space.name, "seeds": ", ".join(str(u.plan.seed) for u in units)},
+        tags=tags | {"mlflow.note.content": mean_note(units, comparison)},
+        params={
+            "search": plan.method,
+            "space": plan.space.name,
+            "seeds": ", ".join(str(u.plan.seed) for u in units),
+            **verdicts,
+        },
         points=[
             Point(name, rounded(value), step, end_ms)
             for (name, step), value in _mean_values([content.points for content in contents]).items()
         ],
-        fingerprint=_hash([content.fingerprint for content in contents]),
+        fingerprint=_hash([[content.fingerprint for content in contents], verdicts]),
     )
+
+
+def _verdicts(method: str, comparison: Comparison) -> dict[str, str]:
+    """`verdict.accuracy: as good, +0.002 ± 0.006`, against whom, and how sure the intervals are."""
+    stage = comparison.search
+    pair = next((pair for pair in stage.pairs if pair.method == method), None)
+    if pair is None or len({each.baseline for each in stage.pairs if each.method == method}) > 1:
+        return {}  # the baseline itself, or a reference that was compared with many
+    table = verdict_table(comparison)
+    row = next(row for row in table.rows if row[0] == stage.name_of(pair))
+    said = {f"verdict.{title}": cell for title, cell in zip(("cost", *table.columns[2:]), row[1:], strict=True)}
+    return {"against": pair.baseline, "interval": confidence(stage), **said}
 
 
 def _mean_values(runs: Sequence[Sequence[Point]]) -> dict[tuple[str, int], float]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness import keys
+from harness.comparing.values import Comparison, Recommendation
 from harness.measures import DETAILS, HEADLINE, Measure
 from harness.schema.records import TrialRecord, Unit
 from harness.schema.settings import SearchSpace
@@ -18,10 +19,13 @@ _STOPPED = {
 }
 
 
-def experiment_note(space: SearchSpace, answer: str = "") -> str:
-    """`answer`: what all units together say, once there is a comparison; it comes first."""
+def experiment_note(space: SearchSpace, model: str, answer: Recommendation | None = None) -> str:
+    """`model`: the winner's name in the registry. `answer`: what to do, once there is a comparison; it comes first."""
     depths = space.depth.values
-    first = [markdown_text(answer), ""] if answer else []
+    first = []
+    if answer:
+        first = [f"**{markdown_text(answer.sentence)}**", ""]
+        first += [f"- {word}: {markdown_text(text)}" for word, text in answer.reasons.items()] + [""]
     return "\n".join(
         [
             *first,
@@ -30,8 +34,8 @@ def experiment_note(space: SearchSpace, answer: str = "") -> str:
             f"One network that learns its depth (at most {counted(space.depth.max, 'block')}, one training) against "
             f"searches over fixed depths {depths[0]} to {depths[-1]} ({counted(len(depths), 'depth')}). A run named "
             "`method/s<seed>` is one search; the runs nested below it are its trials. When all searches are done, each "
-            "method has a run with its means over seeds, and the winner is in the model registry under "
-            f"{markdown_text(space.name)}.",
+            "method has a run with its means over seeds, and the winner is in the model registry as "
+            f"{markdown_text(model)}.",
             "",
             "Open the saved view **One-shot vs search** first, then **Mean over seeds**.",
             "",
@@ -63,11 +67,12 @@ def search_note(unit: Unit) -> str:
     )
 
 
-def mean_note(units: Sequence[Unit]) -> str:
+def mean_note(units: Sequence[Unit], comparison: Comparison) -> str:
+    said = zip(comparison.search.pairs, comparison.sentences, strict=True)
+    verdicts = [markdown_text(sentence) for pair, sentence in said if pair.method == units[0].plan.method]
     plan, seeds = units[0].plan, ", ".join(str(unit.plan.seed) for unit in units)
-    return (
-        f"**{markdown_text(plan.method)}** on {markdown_text(plan.space.name)}: means over "
-        f"{counted(len(units), 'seed')} ({seeds}). Intervals and verdicts are in the report."
+    return f"**{markdown_text(plan.method)}** on {markdown_text(plan.space.name)}: means over " + " ".join(
+        [f"{counted(len(units), 'seed')} ({seeds}).", *verdicts]
     )
 
 

@@ -19,13 +19,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from harness import keys
 from harness.errors import UserError
-from harness.measures import ACCURACY, DEPTH, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD, POSTERIOR_GAP, TFLOP, TRIALS
+from harness.measures import (
+    ACCURACY,
+    DEPTH,
+    DEVICE_SECONDS,
+    HEADLINE,
+    LOG_LIKELIHOOD,
+    POSTERIOR_GAP,
+    TFLOP,
+    TRIALS,
+    Measure,
+)
 from harness.text.shown import one_line, redacted, without_secrets
 from harness.tracking.address import exclusive
+from harness.tracking.ours import SHARED_VIEW, Names, find_experiment
 
 log = logging.getLogger(__name__)
 
-TAG_PREFIX = "mlflow.sharedViewState."
+OUR_NAMES = Names()
+TAG_PREFIX = SHARED_VIEW
 COLUMNS = tuple(f"metrics.`{measure.key}`" for measure in HEADLINE)
 
 
@@ -44,10 +56,13 @@ class View:
         )
 
 
-def write_views(client: MlflowClient, experiment_id: str) -> None:
+def write_views(client: MlflowClient, experiment_id: str, cost: Measure | None = None) -> None:
+    """`cost`: that leads. None: nobody has compared yet, so views that are there stay as they are."""
     try:
         tags = client.get_experiment(experiment_id).tags
-        for view in VIEWS:
+        for view in views(cost or DEVICE_SECONDS):
+            if cost is None and f"{TAG_PREFIX}{view.id}" in tags:
+                continue
             state = _packed(view.state)
             tag = f"{TAG_PREFIX}{view.id}"
             if json.loads(tags.get(tag, "{}")).get("state") != state:
@@ -57,19 +72,19 @@ def write_views(client: MlflowClient, experiment_id: str) -> None:
         log.debug("preset views could not be written", exc_info=True)
 
 
-def links(uri: str, server: str, space: str) -> dict[str, str]:
+def links(uri: str, server: str, space: str, names: Names = OUR_NAMES) -> dict[str, str]:
     """What to open at `server`, which shows `uri`: name → address; empty when MLflow does not know the space."""
     try:
         with exclusive(uri):
             client = MlflowClient(uri, registry_uri=uri)
-        return _links(client, server, space)
+        return _links(client, server, space, names)
     except (MlflowException, SQLAlchemyError, OSError) as error:
         reason = one_line(without_secrets(str(error), uri), longest=200)
         raise UserError(f"MLflow at {redacted(uri)} cannot be read: {reason}") from None
 
 
-def _links(client: MlflowClient, server: str, space: str) -> dict[str, str]:
-    experiment = client.get_experiment_by_name(space)
+def _links(client: MlflowClient, server: str, space: str, names: Names) -> dict[str, str]:
+    experiment = find_experiment(client, names, space)
     if experiment is None:
         return {}
     found = {view.name: view.link(server, experiment.experiment_id) for view in VIEWS}
@@ -92,9 +107,10 @@ def _packed(state: Mapping[str, Any]) -> str:
 _QUALITY, _ANYTIME, _COST, _DEPTH = "quality", "anytime", "cost", "depth"  # sections
 
 
-def _card(kind: str, section: str, **settings: Any) -> dict[str, Any]:
+def _card(kind: str, section: str, title: str, **settings: Any) -> dict[str, Any]:
     shown = settings.get("metricKey") or settings.get("yaxis", {}).get("key", kind)
     return {
+        "displayName": title,
         "uuid": f"{section}-{shown}",
         "type": kind,
         "metricSectionId": section,
@@ -105,14 +121,16 @@ def _card(kind: str, section: str, **settings: Any) -> dict[str, Any]:
     }
 
 
-def _scatter(section: str, x: str, y: str) -> dict[str, Any]:
-    return _card("SCATTER", section, xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
+def _scatter(section: str, x: Measure, y: Measure) -> dict[str, Any]:
+    axes = {"xaxis": {"key": x.key, "type": "METRIC"}, "yaxis": {"key": y.key, "type": "METRIC"}}
+    return _card("SCATTER", section, f"{y.title} against {x.title}", **axes)
 
 
-def _line(section: str, metric: str, x_scale: str = "linear") -> dict[str, Any]:
+def _line(section: str, metric: str, title: str, x_scale: str = "linear") -> dict[str, Any]:
     return _card(
         "LINE",
         section,
+        title,
         metricKey=metric,
         selectedMetricKeys=[metric],
         xAxisKey="step",
@@ -126,8 +144,8 @@ def _line(section: str, metric: str, x_scale: str = "linear") -> dict[str, Any]:
     )
 
 
-def _bar(section: str, metric: str) -> dict[str, Any]:
-    return _card("BAR", section, metricKey=metric)
+def _bar(section: str, measure: Measure) -> dict[str, Any]:
+    return _card("BAR", section, measure.title, metricKey=measure.key)
 
 
 def _section(uuid: str, name: str, columns: int, open_: bool = True) -> dict[str, Any]:
@@ -135,19 +153,21 @@ def _section(uuid: str, name: str, columns: int, open_: bool = True) -> dict[str
     return {"uuid": uuid, "name": name, "display": open_, "isReordered": True, "isGenerated": False} | shape
 
 
-_CHARTS = [
-    _scatter(_QUALITY, DEVICE_SECONDS.key, ACCURACY.key),
-    _scatter(_QUALITY, DEVICE_SECONDS.key, LOG_LIKELIHOOD.key),
-    _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "log"),
-    _bar(_COST, DEVICE_SECONDS.key),
-    _bar(_COST, TFLOP.key),
-    _bar(_COST, TRIALS.key),
-    _bar(_DEPTH, DEPTH.key),
-    _line(_DEPTH, keys.DEPTH_POSTERIOR),
-    _line(_DEPTH, keys.DEPTH_VAL_LOG_LIKELIHOOD),
-    _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD),
-    _bar(_DEPTH, POSTERIOR_GAP.key),
-]
+def _charts(cost: Measure) -> list[dict[str, Any]]:
+    other = TFLOP if cost is DEVICE_SECONDS else DEVICE_SECONDS
+    return [
+        _scatter(_QUALITY, cost, ACCURACY),
+        _scatter(_QUALITY, cost, LOG_LIKELIHOOD),
+        _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "best validation log-likelihood so far", "log"),
+        *(_bar(_COST, measure) for measure in (cost, other, TRIALS)),
+        _bar(_DEPTH, DEPTH),
+        _line(_DEPTH, keys.DEPTH_POSTERIOR, "weight of each depth"),
+        _line(_DEPTH, keys.DEPTH_VAL_LOG_LIKELIHOOD, "validation log-likelihood by depth"),
+        _line(_DEPTH, keys.DEPTH_TEST_LOG_LIKELIHOOD, "test log-likelihood by depth"),
+        _bar(_DEPTH, POSTERIOR_GAP),
+    ]
+
+
 _SECTIONS = [
     _section(_QUALITY, "Quality against cost", 2),
     _section(_ANYTIME, "Best so far (step = device-ms)", 1),
@@ -155,27 +175,34 @@ _SECTIONS = [
     _section(_DEPTH, "Depth (step = depth)", 3),
     _section("rest", "Model metrics", 3, open_=False),  # where MLflow itself puts whatever is in no chart above
 ]
-_STATE = {
-    "searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'",
-    "orderByKey": f"metrics.`{DEVICE_SECONDS.key}`",
-    "orderByAsc": True,
-    "startTime": "ALL",
-    "lifecycleFilter": "Active",
-    "modelVersionFilter": "All Runs",
-    "datasetsFilter": [],
-    "selectedColumns": list(COLUMNS),
-    "columnOrder": list(COLUMNS),
-    "columnWidths": {column: max(80, 7 * len(column) - 35) for column in COLUMNS},
-    "compareRunCharts": _CHARTS,
-    "compareRunSections": _SECTIONS,
-    "isAccordionReordered": True,
-    "runsHiddenMode": "SHOW_ALL",
-    "hideEmptyCharts": True,
-    "groupBy": None,
-}
-# Not a group of MLflow's: it colours a group by a hash of its name, and other colours live in one browser only.
-_MEANS = {"searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_MEAN}'"}
-VIEWS = (
-    View("one-shot-vs-search", "One-shot vs search", _STATE),
-    View("mean-over-seeds", "Mean over seeds", _STATE | _MEANS),
-)
+
+
+def views(cost: Measure = DEVICE_SECONDS) -> tuple[View, ...]:
+    """`cost`: that leads. Seconds mislead where the machine was shared, TFLOP do not."""
+    state = {
+        "searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_SEARCH}'",
+        "orderByKey": f"metrics.`{cost.key}`",
+        "orderByAsc": True,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "modelVersionFilter": "All Runs",
+        "datasetsFilter": [],
+        "selectedColumns": list(COLUMNS),
+        "columnOrder": list(COLUMNS),
+        "columnWidths": {column: max(80, 7 * len(column) - 35) for column in COLUMNS},
+        "compareRunCharts": _charts(cost),
+        "compareRunSections": _SECTIONS,
+        "isAccordionReordered": True,
+        "runsHiddenMode": "SHOW_ALL",
+        "hideEmptyCharts": True,
+        "groupBy": None,
+    }
+    # Not a group of MLflow's: it colours a group by a hash of its name, and other colours live in one browser only.
+    means = {"searchFilter": f"tags.{keys.TAG_KIND} = '{keys.KIND_MEAN}'"}
+    return (
+        View("one-shot-vs-search", "One-shot vs search", state),
+        View("mean-over-seeds", "Mean over seeds", state | means),
+    )
+
+
+VIEWS = views()

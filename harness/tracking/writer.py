@@ -10,9 +10,12 @@ from typing import TypeVar
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
 from harness import keys
-from harness.comparing.values import Winner
+from harness.comparing.costs import leading_cost
+from harness.comparing.values import Comparison, Recommendation
+from harness.errors import UserError
 from harness.schema.records import Unit
 from harness.schema.settings import SearchSpace
 from harness.scratch import scratch_folder
@@ -22,6 +25,7 @@ from harness.tracking.address import Experiment, check_uri, exclusive, sqlite_fi
 from harness.tracking.content import RunContent, mean_content, search_content, trial_content, unit_key
 from harness.tracking.empty_database import fill_if_empty
 from harness.tracking.models import FindModel
+from harness.tracking.ours import Names, check_model, find_experiment
 from harness.tracking.texts import experiment_note
 from harness.tracking.views import write_views
 
@@ -29,7 +33,8 @@ log = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # an outage is told once, by us
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # so is a database that cannot be written
 T = TypeVar("T")
-ALIAS = "winner"  # models:/<space>@winner
+OUR_NAMES = Names()
+ALIAS = "winner"  # models:/depth-search-<space>@winner
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,19 @@ class Tracker:
     every later call do nothing, so that an outage is paid for once. `sync` completes what is missing.
     """
 
-    def __init__(self, uri: str, experiment: Experiment | None = None) -> None:
+    def __init__(self, uri: str, experiment: Experiment | None = None, names: Names = OUR_NAMES) -> None:
         """`experiment`: one for units of all spaces, as a study has it; without it each space has its own."""
-        self.uri = check_uri(uri)
+        self.uri, self._names = check_uri(uri), names
         self._one_for_all = experiment
         self.warning: str | None = None
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}
+
+    def check_names(self, space: str) -> None:
+        """UserError where the experiment or the model that we would write to is somebody else's."""
+        with contextlib.suppress(MlflowException, SQLAlchemyError, OSError), exclusive(self.uri):
+            check_model(self.client, self._names, space)
+            find_experiment(self.client, self._names, space)
 
     def open(self) -> None:
         """Makes ready what the first unit would wait for: a fresh sqlite file gets its tables."""
@@ -67,13 +78,13 @@ class Tracker:
         """
         return self._guarded(lambda: self._write_unit(unit, model), False)
 
-    def conclude(self, units: Sequence[Unit], winner: Winner, answer: str = "") -> None:
-        """What all finished units of a space say together: each method's means over seeds, the winner, and the answer
-        in short, which the experiment's note begins with.
+    def conclude(self, units: Sequence[Unit], comparison: Comparison) -> None:
+        """What all finished units of a space say together: each method's means over seeds with its verdicts, the
+        winner, and what to do, which the experiment's note begins with.
 
-        Its model becomes a version of the registered model that has the space's name, with the alias `winner`.
+        Its model becomes a version of the space's registered model, with the alias `winner`.
         """
-        self._guarded(lambda: self._conclude(units, winner, answer), None)
+        self._guarded(lambda: self._conclude(units, comparison), None)
 
     def log_report(self, space: SearchSpace, html: str) -> None:
         """Puts `report.html` under the run "report" of the space's experiment; a newer report replaces it."""
@@ -87,6 +98,10 @@ class Tracker:
         try:
             with exclusive(self.uri):
                 return work()
+        except UserError as refusal:
+            self.warning = f"{refusal}; the results are safe on disk, and `harness sync` writes them elsewhere"
+            log.warning(self.warning)
+            return otherwise
         except Exception as error:  # whatever a server, a driver or a disk comes up with: the run matters more
             self.warning = (
                 f"MLflow at {redacted(self.uri)} could not be written ({_in_short(error, self.uri)}); the results are "
@@ -107,11 +122,14 @@ class Tracker:
     # --- experiment -----------------------------------------------------------------------------------------------
 
     def _experiment(self, space: SearchSpace) -> str:
-        wanted = self._one_for_all or Experiment(space.name, experiment_note(space))
+        wanted = self._one_for_all or Experiment(space.name, self._note(space))
         if wanted.name not in self._experiments:
+            if not self._one_for_all:
+                check_model(self.client, self._names, space.name)
             experiment_id = self._find_or_create(wanted.name)
             known = self.client.get_experiment(experiment_id).tags
             tags = {
+                keys.TAG_OURS: wanted.name,
                 "mlflow.note.content": wanted.note,
                 "mlflow.experimentKind": "custom_model_development",  # opens on the runs, not on LLM traces
             }
@@ -122,17 +140,21 @@ class Tracker:
             self._experiments[wanted.name] = experiment_id
         return self._experiments[wanted.name]
 
+    def _note(self, space: SearchSpace, answer: Recommendation | None = None) -> str:
+        return experiment_note(space, self._names.model_for(space.name), answer)
+
     def _find_or_create(self, name: str) -> str:
-        experiment = self.client.get_experiment_by_name(name)
+        """`name`: of the space or the study."""
+        experiment = find_experiment(self.client, self._names, name)
         if experiment is None:
-            database = sqlite_file(self.uri)
+            database, ours = sqlite_file(self.uri), self._names.experiment_for(name)
             # Absolute, or a process started elsewhere would look for the artifacts in its own folder.
-            location = str(database.parent / "mlflow-artifacts" / name) if database else None
+            location = str(database.parent / "mlflow-artifacts" / ours) if database else None
             with contextlib.suppress(MlflowException):  # another process was quicker; looked up below
-                return str(self.client.create_experiment(name, artifact_location=location))
-            experiment = self.client.get_experiment_by_name(name)
+                return str(self.client.create_experiment(ours, location, {keys.TAG_OURS: name}))
+            experiment = find_experiment(self.client, self._names, name)
             if experiment is None:
-                raise RuntimeError(f"experiment {name!r} can neither be found nor created")
+                raise RuntimeError(f"experiment {ours!r} can neither be found nor created")
         if experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
@@ -239,13 +261,15 @@ class Tracker:
 
     # --- all units together ---------------------------------------------------------------------------------------
 
-    def _conclude(self, units: Sequence[Unit], winner: Winner, answer: str) -> None:
-        space = units[0].plan.space
+    def _conclude(self, units: Sequence[Unit], comparison: Comparison) -> None:
+        space, winner = units[0].plan.space, comparison.winner
         experiment_id = self._experiment(space)
-        if answer and not self._one_for_all:
-            self.client.set_experiment_tag(experiment_id, "mlflow.note.content", experiment_note(space, answer))
+        if not self._one_for_all:
+            note = self._note(space, comparison.recommendation)
+            self.client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+        write_views(self.client, experiment_id, leading_cost(comparison.contamination))
         for method in dict.fromkeys(unit.plan.method for unit in units):
-            content = mean_content([unit for unit in units if unit.plan.method == method])
+            content = mean_content([unit for unit in units if unit.plan.method == method], comparison)
             run = self._runs_of(experiment_id, content.key).get(content.key)
             if not run or not _shows(run, content):
                 self._fill(self._open(experiment_id, content, run, {}), content)
@@ -254,9 +278,13 @@ class Tracker:
         if run and keys.TAG_MODEL in run.data.tags:
             self._register(space.name, run, f"A seed of {winner.method} (seed {winner.seed}), {winner.why}.")
 
-    def _register(self, name: str, run: Run, why: str) -> None:
-        with contextlib.suppress(MlflowException):  # it is there already
-            self.client.create_registered_model(name, description=f"Networks that won on the search space {name}.")
+    def _register(self, space: str, run: Run, why: str) -> None:
+        name = self._names.model_for(space)
+        if not check_model(self.client, self._names, space):
+            said = f"Networks that won on the search space {space}."
+            with contextlib.suppress(MlflowException):  # another process was quicker
+                self.client.create_registered_model(name, {keys.TAG_OURS: space}, said)
+            check_model(self.client, self._names, space)
         uri = run.data.tags[keys.TAG_MODEL]
         model = self.client.get_logged_model(uri.removeprefix("models:/"))
         known = self.client.search_model_versions(f"name = '{name}'")
@@ -290,9 +318,9 @@ class Tracker:
             self.client.set_terminated(run.info.run_id, "FINISHED")
 
 
-def sync(units: Iterable[Unit], uri: str, model: FindModel | None = None) -> Synced:
+def sync(units: Iterable[Unit], uri: str, model: FindModel | None = None, names: Names = OUR_NAMES) -> Synced:
     """Writes what MLflow lacks. Running it again changes nothing."""
-    tracker = Tracker(uri)
+    tracker = Tracker(uri, names=names)
     written = unchanged = 0
     for unit in units:
         if tracker.write_unit(unit, model):

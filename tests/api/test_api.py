@@ -141,7 +141,7 @@ def test_the_report_goes_where_it_is_told(
 def test_it_shows_itself(results: api.Results, tmp_path: Path) -> None:
     assert repr(results) == f"<Results of synthetic in {tmp_path}: asha on 2 seeds, grid on 3 seeds, ldn on 3 seeds>"
     html = results._repr_html_()
-    assert html.count("<tr") == 9 and results.comparison.headline.replace("'", "&#x27;") in html
+    assert html.count("<tr") == 9 and results.recommendation().sentence.replace("'", "&#x27;") in html
     write(tmp_path / "b", make_units(("ldn",), [0], unfinished=[("ldn", 0)]))
     nothing = harness.load_results("synthetic", tmp_path / "b")
     assert "none yet" in repr(nothing) and "at least one finished unit" in nothing._repr_html_()

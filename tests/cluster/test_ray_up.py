@@ -218,7 +218,7 @@ def check_results(results: Path, lost_host: rig.Host) -> None:
 def check_mlflow(uri: str) -> None:
     """The tree: a parent per search, a child per trial, all ended."""
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("quickstart")
+    experiment = client.get_experiment_by_name("depth-search/quickstart")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     assert {run.info.status for run in runs} == {"FINISHED"}

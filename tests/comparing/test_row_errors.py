@@ -10,7 +10,7 @@ import pytest
 from benchmarks.verdicts import covers_fresh_seeds_and_rows
 from harness.comparing import compare
 from harness.comparing.finished import Finished
-from harness.comparing.row_errors import row_errors
+from harness.comparing.stages import row_errors
 from harness.comparing.tables import difference_table
 from harness.measures import ACCURACY, LOG_LIKELIHOOD
 from harness.schema.records import Unit

@@ -57,7 +57,7 @@ def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(one_ray: None,
     assert "depth.max" not in (folder / "page.html").read_text().split("<svg")[0].split("</title>")[0]
     uri = f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}"
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("study mine-small")
+    experiment = client.get_experiment_by_name("depth-search/study mine-small")
     assert experiment
     names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
     assert {"depth.max-2 ldn/s0", "depth.max-3 ldn/s1", "report"} <= set(names) and len(names) == 9

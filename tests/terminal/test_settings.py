@@ -16,7 +16,7 @@ from harness.schema.settings import Settings
 from harness.spaces import known_spaces, load_space
 from harness.terminal.settings import explained
 
-collect_settings: Any = importlib.import_module("docs.collect_settings")  # not a package
+collect_settings: Any = importlib.import_module("docs.tools.collect_settings")  # not a package
 
 
 def settings_classes() -> list[type[BaseModel]]:
@@ -45,7 +45,7 @@ def test_every_field_has_a_sentence() -> None:
 
 def test_the_page_is_what_the_classes_say() -> None:
     assert collect_settings.PAGE.read_text(encoding="utf-8") == collect_settings.page(), (
-        "run python docs/collect_settings.py"
+        "run python docs/tools/collect_settings.py"
     )
 
 

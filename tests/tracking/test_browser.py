@@ -13,7 +13,6 @@ import pytest
 
 from harness import keys
 from harness.comparing import compare
-from harness.comparing.values import Winner
 from harness.measures import ACCURACY, DEVICE_SECONDS, HEADLINE, LOG_LIKELIHOOD
 from harness.schema.records import Unit
 from harness.tracking.server import serving
@@ -50,7 +49,7 @@ def units() -> list[Unit]:
 def addresses(units: list[Unit], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     uri = f"sqlite:///{tmp_path_factory.mktemp('browser') / 'mlflow.db'}"
     assert sync(units, uri).warning is None
-    Tracker(uri).conclude(units, Winner(method=METHODS[0], seed=0, why="named"))
+    Tracker(uri).conclude(units, compare(units))
     Tracker(uri).log_report(units[0].plan.space, "<!doctype html><h1>The verdict first</h1>")
     with serving(uri, free_port()) as server:
         yield links(uri, server, units[0].plan.space.name)

@@ -3,6 +3,9 @@
 import pytest
 
 from harness import keys
+from harness.comparing import compare
+from harness.comparing.numbers import signed_and_spread
+from harness.judging.words import shown
 from harness.measures import ACCURACY, DETAILS, DEVICE_SECONDS, HEADLINE, USD
 from harness.schema.records import CurvePoint, Unit
 from harness.tracking.content import (
@@ -183,15 +186,32 @@ def test_thinned_keeps_the_ends_and_the_order() -> None:
 
 def test_a_mean_is_that_of_the_seeds_step_by_step() -> None:
     units = make_units(["grid"], range(3))
-    content, each = mean_content(units), [search_content(unit) for unit in units]
+    content, each = mean_content(units, compare(units)), [search_content(unit) for unit in units]
     assert (content.key, content.name) == ("synthetic/grid/mean", "grid, mean of 3 seeds")
     assert keys.TAG_SEED not in content.tags and content.tags[keys.TAG_KIND] == keys.KIND_MEAN
     for key in (ACCURACY.key, keys.DEPTH_TEST_LOG_LIKELIHOOD):
         for step, value in values_of(content, key).items():
             assert value == pytest.approx(sum(values_of(one_seed, key)[step] for one_seed in each) / 3, rel=2e-3)
-    alone = {(point.key, point.step): point.value for point in mean_content(units[:1]).points}
+    alone = {(point.key, point.step): point.value for point in mean_content(units[:1], compare(units[:1])).points}
     assert alone == {(point.key, point.step): point.value for point in each[0].points}
-    assert mean_content(units[:2]).fingerprint != content.fingerprint
+    assert mean_content(units[:2], compare(units[:2])).fingerprint != content.fingerprint
+
+
+def test_a_mean_carries_its_verdicts_with_their_intervals() -> None:
+    units = make_units(["ldn", "grid"], range(12))
+    comparison = compare(units)
+    ours, baseline = (mean_content([u for u in units if u.plan.method == name], comparison) for name in ("ldn", "grid"))
+    assert ours.params["against"] == "grid" and ours.params["interval"].endswith(" %")
+    [pair] = comparison.search.pairs
+    for measure in comparison.judged:
+        said = ours.params[f"verdict.{measure.title}"]
+        assert said.startswith(shown(pair.verdicts[measure.key].outcome))
+        assert signed_and_spread(pair.differences[measure.key]) in said
+    assert ours.params["verdict.cost"].startswith("cheaper, 0.21×")
+    assert comparison.sentences[0] in ours.tags["mlflow.note.content"].replace("\\", "")
+    assert not any(name.startswith("verdict") for name in baseline.params)
+    without = mean_content([u for u in units if u.plan.method == "ldn"], compare(units[:12]))
+    assert without.fingerprint != ours.fingerprint, "a verdict that changes is written anew"
 
 
 def test_the_mean_of_the_best_so_far_begins_when_all_have_one_and_stays_when_one_has_ended() -> None:

@@ -18,6 +18,7 @@ import torch
 from mlflow import MlflowClient
 
 from harness import keys
+from harness.comparing import Comparison, compare
 from harness.comparing.values import Winner
 from harness.data.columns import Column
 from harness.data.splits import TrainingData
@@ -270,13 +271,16 @@ def test_a_model_goes_by_method_space_and_seed() -> None:
 # --- the winner ---------------------------------------------------------------------------------------------------
 
 
+WINNER = "models:/depth-search-synthetic@winner"
+
+
 def registered(uri: str, space: SearchSpace = SMALL) -> dict[str, Any]:
     """Version → method and seed of the run that it comes from; and where the alias points."""
-    client = MlflowClient(uri, registry_uri=uri)
-    versions = client.search_model_versions(f"name = '{space.name}'")
+    client, name = MlflowClient(uri, registry_uri=uri), f"depth-search-{space.name}"
+    versions = client.search_model_versions(f"name = '{name}'")
     runs = {each.version: client.get_run(str(each.run_id)).data.tags for each in versions}
     found = {str(version): (tags[keys.TAG_SEARCH], tags[keys.TAG_SEED]) for version, tags in runs.items()}
-    return found | {"winner": str(client.get_model_version_by_alias(space.name, "winner").version)}
+    return found | {"winner": str(client.get_model_version_by_alias(name, "winner").version)}
 
 
 @pytest.mark.slow
@@ -289,18 +293,22 @@ def test_the_winner_is_registered_under_the_name_of_the_space(uri: str, tmp_path
 
     assert sync(units, uri, network).warning is None
     tracker = Tracker(uri)
+
+    def won_by(method: str, seed: int) -> Comparison:
+        return compare(units).model_copy(update={"winner": Winner(method=method, seed=seed, why="the cheapest")})
+
     for _ in range(2):
-        tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+        tracker.conclude(units, won_by("ldn", 1))
     assert tracker.warning is None
     assert registered(uri) == {"1": ("ldn", "1"), "winner": "1"}, "the same again is the same version"
-    tracker.conclude(units, Winner(method="grid", seed=0, why="nothing cheaper does its job"))
+    tracker.conclude(units, won_by("grid", 0))
     assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "2"}
-    tracker.conclude(units, Winner(method="ldn", seed=1, why="the cheapest"))
+    tracker.conclude(units, won_by("ldn", 1))
     assert registered(uri) == {"1": ("ldn", "1"), "2": ("grid", "0"), "winner": "1"}, "the alias goes back"
     assert kinds(uri)[keys.KIND_MEAN] == 2
     rows = rows_for("features", 5)
     pd.to_pickle(rows, tmp_path / "rows.pkl")
-    [first, _] = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), "models:/synthetic@winner")
+    [first, _] = in_a_fresh_process(tmp_path, LOAD, uri, str(tmp_path / "rows.pkl"), WINNER)
     [won] = [unit for unit in units if (unit.plan.method, unit.plan.seed) == ("ldn", 1)]
     np.testing.assert_allclose(first[2], Predictor.load(network(won)).predict_proba(rows), rtol=1e-6, atol=1e-7)
 

@@ -15,7 +15,7 @@ from tests.tracking.test_server import free_port
 
 def counts(uri: str, space: str) -> dict[str, int]:
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name(space)
+    experiment = client.get_experiment_by_name(f"depth-search/{space}")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     assert not [run.info.run_name for run in runs if run.info.status == "RUNNING"]

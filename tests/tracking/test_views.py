@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness import keys
+from harness.comparing import compare
 from harness.measures import HEADLINE
 from harness.tracking.views import TAG_PREFIX, VIEWS, links
 from harness.tracking.writer import Tracker
@@ -54,6 +55,26 @@ def test_every_name_in_a_view_is_one_that_is_logged(uri: str) -> None:
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections - {"rest"}
     uuids = [chart["uuid"] for chart in state["compareRunCharts"]]
     assert len(uuids) == len(set(uuids))
+
+
+def test_where_time_is_contaminated_charts_lead_with_tflop(uri: str) -> None:
+    units = make_units(("ldn", "grid", "asha"), range(3), seconds_factor={"grid": 3.0})
+    tracker = Tracker(uri)
+
+    def first_chart(experiment_id: str) -> Any:
+        tag = tracker.client.get_experiment(experiment_id).tags[f"{TAG_PREFIX}{VIEWS[0].id}"]
+        return unpacked(tag)["compareRunCharts"][0]
+
+    assert first_chart(experiment_of(tracker))["xaxis"]["key"] == "cost_device_seconds"
+    tracker.conclude(units, compare(units))
+    assert tracker.warning is None
+    assert first_chart(experiment_of(tracker))["xaxis"]["key"] == "cost_tflop"
+    assert first_chart(experiment_of(Tracker(uri)))["xaxis"]["key"] == "cost_tflop", "and stays so"
+
+
+def test_titles_fit() -> None:
+    titles = [chart["displayName"] for view in VIEWS for chart in view.state["compareRunCharts"]]
+    assert all(titles) and max(map(len, titles)) <= 40
 
 
 def test_no_view_groups_runs() -> None:

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 
 from harness import keys
 from harness.colours import colour_of
-from harness.comparing.values import Winner
+from harness.comparing import compare
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
 from harness.schema.records import Unit
@@ -28,7 +28,7 @@ SMALL = make_space(depth={"min": 0, "max": 4})
 
 def runs_of(uri: str) -> list[Run]:
     client = MlflowClient(uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("synthetic")
+    experiment = client.get_experiment_by_name("depth-search/synthetic")
     assert experiment
     return list(client.search_runs([experiment.experiment_id], max_results=1000))
 
@@ -240,7 +240,7 @@ def test_a_description_is_text_in_the_note(uri: str) -> None:
     hostile = "[a](javascript:x) <img> \x1b[31m **b**"
     units = make_units(["ldn"], [0], space=make_space(description=hostile))
     sync(units, uri)
-    experiment = MlflowClient(uri).get_experiment_by_name(units[0].plan.space.name)
+    experiment = MlflowClient(uri).get_experiment_by_name(f"depth-search/{units[0].plan.space.name}")
     assert experiment is not None
     note = experiment.tags["mlflow.note.content"]
     assert "\\[a\\](javascript:x) &lt;img> �\\[31m \\*\\*b\\*\\*" in note and "\x1b" not in note
@@ -256,12 +256,12 @@ def means(uri: str) -> dict[str, Run]:
 
 def test_every_method_has_a_run_of_means_and_more_seeds_replace_it(uri: str) -> None:
     units = make_units(METHODS, range(3), space=SMALL)
-    tracker, winner = Tracker(uri), Winner(method="ldn", seed=0, why="it is cheap")
+    tracker = Tracker(uri)
     two = [unit for unit in units if unit.plan.seed < 2]
     for _ in range(2):
-        tracker.conclude(two, winner)
+        tracker.conclude(two, compare(two))
     assert set(means(uri)) == {"ldn, mean of 2 seeds", "asha, mean of 2 seeds"}
-    tracker.conclude(units, winner)
+    tracker.conclude(units, compare(units))
     assert tracker.warning is None
     found = means(uri)
     assert set(found) == {"ldn, mean of 3 seeds", "asha, mean of 3 seeds"}
@@ -278,25 +278,27 @@ def test_every_method_has_a_run_of_means_and_more_seeds_replace_it(uri: str) -> 
 
 def test_the_experiments_note_begins_with_the_answer_and_keeps_it(uri: str) -> None:
     """Also when another tracker writes a report or a unit later; the next conclusion replaces it."""
-    units, winner = make_units(["ldn"], [0], space=SMALL), Winner(method="ldn", seed=0, why="alone")
+    units = make_units(["ldn"], [0], space=SMALL)
+    comparison = compare(units)
 
     def note() -> str:
-        experiment = MlflowClient(uri).get_experiment_by_name(SMALL.name)
+        experiment = MlflowClient(uri).get_experiment_by_name(f"depth-search/{SMALL.name}")
         assert experiment is not None
         return str(experiment.tags["mlflow.note.content"])
 
-    for answer in ("Search pays: by 0.1 nats.", "No search is needed: a *b* is enough."):
-        Tracker(uri).conclude(units, winner, answer)
+    for sentence in ("Search with grid.", "Train *b* and do not search."):
+        answer = comparison.recommendation.model_copy(update={"sentence": sentence})
+        Tracker(uri).conclude(units, comparison.model_copy(update={"recommendation": answer}))
         Tracker(uri).log_report(SMALL, "<p>The page.</p>")
         Tracker(uri).write_unit(units[0])
-        assert note() == experiment_note(SMALL, answer)
-    assert note().startswith("No search is needed: a \\*b\\* is enough.\n\n") and note().endswith(
-        experiment_note(SMALL)
-    )
+        assert note() == experiment_note(SMALL, "depth-search-synthetic", answer)
+    assert note().startswith("**Train \\*b\\* and do not search.**\n\n- rests on: 1 seed of ldn\n- costs: ")
+    assert note().endswith(experiment_note(SMALL, "depth-search-synthetic"))
 
 
 def test_a_server_that_fails_costs_no_conclusion_an_error(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("no folder")
     tracker = Tracker(f"sqlite:///{tmp_path}/there/mlflow.db")
-    tracker.conclude(make_units(["ldn"], [0], space=SMALL), Winner(method="ldn", seed=0, why="alone"))
+    units = make_units(["ldn"], [0], space=SMALL)
+    tracker.conclude(units, compare(units))
     assert tracker.warning and "could not be written" in tracker.warning

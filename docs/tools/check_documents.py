@@ -1,4 +1,6 @@
-"""Checks what the documents say against the repository: `python docs/check_documents.py [FILE.md]...`, all by default.
+"""Checks what the documents say against the repository: `python docs/tools/check_documents.py [FILE.md]...`.
+
+Without a file it checks all of them.
 
 Links, anchors and images exist; `harness` commands parse with the real command line, and the spaces, studies and
 methods they name load; `make` targets exist; Python blocks compile; paths in backticks exist. Nothing is run.
@@ -28,7 +30,7 @@ from harness.methods import parse_methods
 from harness.spaces import load_space
 from harness.studies.definition import load_study
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 # It tells of earlier versions: only its links must still hold.
 HISTORY = (ROOT / "CHANGELOG.md",)
 SHELL_OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<"})

