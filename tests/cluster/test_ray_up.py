@@ -168,13 +168,17 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     lost.kill()
     logs = at_home(f"ray job logs --address {TUNNEL} --follow first")
     assert "succeeded" in at_home(f"ray job status --address {TUNNEL} first"), logs
-    assert "Verdict" in logs and f"results: {results} on head" in logs and f"report: {results}/quickstart" in logs, logs
+    assert (
+        "winner: a seed of" in logs
+        and f"results: {results} on head" in logs
+        and f"report: {results}/quickstart" in logs
+    ), logs
 
     at_home(f"ray rsync-down {FILE} '{results}/' ./results/")
     at_home(f"ray rsync-down {FILE} '~/mlflow/' ./mlflow-of-the-cluster/")
     check_results(repo / "results", lost)
     check_mlflow(f"sqlite:///{repo}/mlflow-of-the-cluster/mlflow.db")
-    assert "Verdict" in at_home("harness compare quickstart --out results")
+    assert "Below each verdict" in at_home("harness compare quickstart --out results")
 
     for tunnel in tunnels:
         os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel

@@ -119,9 +119,11 @@ def test_nothing_is_open_and_the_bucket_is_encrypted_and_private(aws: Mapping[st
     [only] = template["OnlyEncrypted"]["Properties"]["PolicyDocument"]["Statement"]
     assert (only["Effect"], only["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
     assert template["Bucket"]["Properties"]["VersioningConfiguration"] == {"Status": "Enabled"}
-    rules = {each["Id"]: each for each in template["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]}
-    assert rules["unfinished-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
-    assert not any(key.startswith("Expiration") for rule in rules.values() for key in rule), "results would disappear"
+    lifecycle = {each["Id"]: each for each in template["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]}
+    assert lifecycle["unfinished-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    assert not any(key.startswith("Expiration") for rule in lifecycle.values() for key in rule), (
+        "results would disappear"
+    )
     block = template["Bucket"]["Properties"]["PublicAccessBlockConfiguration"]
     assert block == dict.fromkeys(
         ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"), True
