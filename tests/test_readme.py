@@ -4,17 +4,22 @@ They get fewer epochs and depths. The commands of the other documents are parsed
 """
 
 import ast
+import importlib.util
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from mlflow import MlflowClient
 
+from harness.comparing.costs import leading_cost
+from harness.comparing.recommendation import Known, recommend
+from harness.spaces import load_space
 from tests.data.tiny_files import write_idx
 from tests.running.results import command
 
@@ -24,23 +29,22 @@ README = "README.md"
 NO_DROP = "training.lr_drop_epoch=null"  # it would come after the last epoch
 QUICK = ("training.max_epochs=20", "training.report_every=20", "training.eval_every=20", "depth.max=4", NO_DROP)
 IMAGES = ("training.max_epochs=1", "data.n_train=300", "data.n_test=50", "depth.max=2", NO_DROP)
+VIT = ("training.max_epochs=2", "training.warmup_epochs=1", "depth.max=1")
+LESS = {"my_space.yaml": IMAGES, "fashion_mnist_small": IMAGES, "vit.yaml": VIT}
 # What the commands of a document must leave behind.
 LEFT_BEHIND = {
-    README: (
-        "quickstart/every_other:stride=3/seed-1/result.json",
-        "quickstart/geometric/seed-1/result.json",
-        "digits/report.html",
-        "handwriting/report.html",
-        "studies/functions-small/functions/page.html",
-    ),
+    README: ("handwriting/report.html",),
+    "docs/fashion.md": ("fashion_mnist_small/asha/seed-1/result.json",),
     "docs/index.md": ("quickstart/report.html",),
     "docs/own_data.md": ("flights/report.html", "my_space/report.html"),
+    "docs/own_network.md": ("vit/report.html", "vit/ldn/seed-1/network.py"),
     "docs/own_one_shot.md": (
         "quickstart/geometric/seed-1/result.json",
         "quickstart/few_depths:draws=2/seed-1/result.json",
     ),
     "docs/own_search.md": ("quickstart/every_other:stride=3/seed-1/result.json",),
     "docs/replay.md": (),
+    "docs/settings.md": (),
     "docs/spirals.md": (),
 }
 
@@ -75,22 +79,65 @@ def test_the_python_lines_are_explained_on_their_page() -> None:
     (lines,) = [block for block in blocks(README, "python") if block.startswith("import harness\n")]
     used = {node.attr for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Attribute)}
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    assert used == {"run", "frame", "model"}
+    assert used == {"run", "recommendation", "frame", "model"}
     assert all(f".{name}(" in page for name in used)
 
 
-def test_the_readme_says_which_schedulers_fit() -> None:
-    text = " ".join((ROOT / README).read_text(encoding="utf-8").split())
+def test_the_page_on_searches_says_which_schedulers_fit() -> None:
+    text = " ".join((ROOT / "docs" / "own_search.md").read_text(encoding="utf-8").split())
     assert "any scheduler" not in text
-    assert "a scheduler that decides from reports alone whether a trial goes on or stops" in text
-    assert "one that pauses trials (HyperBand, PBT) is refused" in text
+    assert "One that pauses trials (HyperBand, PBT) is refused" in text
 
 
-def test_a_one_shot_network_of_ones_own_is_a_short_file() -> None:
-    (lines,) = [block for block in blocks(README, "python") if "OneShotMethod" in block]
-    assert lines.startswith("# geometric.py\n") and len(lines.splitlines()) <= 40
-    for line in ("harness check geometric.py", "harness run quickstart --methods ldn,geometric.py --seeds 0,1"):
-        assert line in commands(README), "the next test runs it"
+# --- the answer in the README ---------------------------------------------------------------------------------------
+
+
+def tool() -> Any:
+    path = ROOT / "docs" / "tools" / "collect_readme.py"
+    spec = importlib.util.spec_from_file_location("collect_readme", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_is_one_screen_and_a_half() -> None:
+    assert len((ROOT / README).read_text(encoding="utf-8").split()) <= 900
+
+
+def test_the_readmes_answer_is_the_recorded_run_word_for_word() -> None:
+    """When either changes: `python docs/tools/collect_readme.py RESULTS`, of a `make compare`."""
+    made, run = tool(), tool().first_run()
+    text = (ROOT / README).read_text(encoding="utf-8")
+    assert made.block(run) in text
+    assert run.space == made.space() and sorted(run.methods) == sorted(made.methods()), "what `make compare` runs"
+    assert run.seeds == tuple(range(12)) and not run.missing
+    assert " ".join(run.recommendation.sentence.split()) in " ".join(text.split())
+
+
+def test_the_recorded_answer_follows_from_the_recorded_verdicts() -> None:
+    """Words that changed since are not those that a reader's first run prints."""
+    run = tool().first_run()
+    known = Known(
+        needed=run.headroom,
+        exhaustive=run.exhaustive,
+        stage=run.search,
+        one_shots=run.one_shots,
+        cost=leading_cost(run.contamination),
+        margins=run.margins,
+        depths=load_space(run.space).depth.values,
+        spread=run.depth_spread,
+        seconds_per_seed=None,
+    )
+    without_the_clock = re.sub(r", about [\d.]+ \w+,", "", run.recommendation.sentence)
+    assert recommend(known).sentence == without_the_clock
+
+
+def test_it_says_no_more_than_the_first_run() -> None:
+    """Whatever the README says of a method stands in the block that was printed."""
+    text = (ROOT / README).read_text(encoding="utf-8")
+    outside = re.sub(r"<!-- first run -->.*?<!-- end of first run -->", "", text, flags=re.DOTALL)
+    assert not re.findall(r"\d[.,]\d+ (?:of|×|nats)|as good|matches|worse in|better in|cheaper", outside)
 
 
 @pytest.mark.slow
@@ -107,7 +154,7 @@ def test_every_harness_command_works(
         words = re.sub(r"--seeds 0-[1-9]", "--seeds 0,1", line).split()[1:]
         words += ["--search-seeds", "5"] * (words[0] == "replay")
         if words[0] in {"run", "trial", "study"}:
-            less = IMAGES if {"my_space.yaml", "fashion_mnist_small"} & set(words) else QUICK
+            less = LESS.get(words[1], QUICK)
             words += [word for setting in less for word in ("--set", setting)]
             words += ["--workers", "1"] * (words[0] != "trial")  # each imports torch, for a second of training
         done = command(tmp_path, *words)
@@ -116,12 +163,12 @@ def test_every_harness_command_works(
         assert done.returncode == expected, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     for name in LEFT_BEHIND[document]:
         assert (tmp_path / "results" / name).exists()
-    if document == README:
+    if document == "docs/own_one_shot.md":
         _geometric_is_in_every_view(tmp_path / "results")
 
 
 def _geometric_is_in_every_view(results: Path) -> None:
-    """Of the README's one-shot network: its weights over depths in the report, and as a curve in MLflow."""
+    """Of the page's first one-shot network: its weights over depths in the report, and as a curve in MLflow."""
     assert "weights_geometric" in (results / "quickstart" / "report.html").read_text(encoding="utf-8")
     uri = f"sqlite:///{results / 'mlflow.db'}"
     client = MlflowClient(uri, registry_uri=uri)

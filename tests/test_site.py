@@ -25,6 +25,7 @@ from harness.comparing.tables import detail_tables, summary_tables
 from harness.methods import load_method
 from harness.methods.base import OneShotMethod, SearchMethod, SearchPlan
 from harness.models.one_shot import Epoch
+from harness.networks.base import Network
 from harness.replaying.conformance import check_method
 from harness.reporting.frames import VERDICT_COLUMNS, trial_frame
 from harness.schema.records import MethodFacts
@@ -75,6 +76,14 @@ def test_the_page_on_one_shot_networks_has_every_hook() -> None:
     assert [name for name in hooks - {"plan"} if f"| `{name}(" not in text] == []
     assert [field.name for field in fields(Epoch) if f"`{field.name}`" not in text] == []
     assert all(f"| `{name}`" in text for name in ("is_posterior", "validation", "random"))
+
+
+def test_the_page_on_networks_has_every_method() -> None:
+    text = page("own_network.md")
+    names = {name for name in vars(Network) if name[0] != "_" and name not in {"backbone", "model_config"}}
+    methods = {name for name in names if inspect.isroutine(inspect.getattr_static(Network, name))}
+    assert {"stem", "block", "head", "shrink"} <= methods
+    assert [name for name in methods | {"takes", "small"} if not re.search(rf"`{name}[(`]", text)] == []
 
 
 # --- tables and columns ---------------------------------------------------------------------------------------------
