@@ -521,7 +521,7 @@ class UnitPlan(Identified):
         )
 
     def is_of_stage(self, trial: TrialRecord) -> bool:
-        return self.facts.learns_depth and not trial.learns_depth
+        return self.stage.then is not None and not trial.learns_depth
 
     @property
     def hash(self) -> str:
