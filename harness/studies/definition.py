@@ -115,6 +115,7 @@ class StudyFile(Frozen):
     like: str | None = None
     base: str | None = None
     methods: str | None = None  # what trains the networks; a study with `like` takes the other one's
+    replay: bool = False  # searches, and what retrains a depth, are told what the search over every depth has trained
     figures: Annotated[tuple[FigureKind, ...], Field(min_length=1)]
     claims: tuple[Claim, ...] = ()
     scales: dict[ScaleName, Scale] = Field(default_factory=dict)

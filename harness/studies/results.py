@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.colours import colour_of
 from harness.methods import parse_methods
 from harness.running.store import read_units
-from harness.schema.records import MethodFacts, Unit
+from harness.schema.records import MethodFacts, Unit, UnitPlan
 from harness.studies.definition import Cell, Study
 from harness.studies.readings import Units, read
 
@@ -40,13 +40,17 @@ class StudyResults:
 
     @property
     def one_shots(self) -> list[str]:
-        """Those of them whose network learns its depth."""
-        return [method for method in self.methods if self.facts(method).learns_depth]
+        """Those of them whose network learns its depth, and is handed over as it is."""
+        return [each for each in self.methods if self.facts(each).learns_depth and self.plan(each).stage.then is None]
+
+    def plan(self, method: str) -> UnitPlan:
+        """Of one of its complete units."""
+        every = (units for by_seed in self.units.values() for units in by_seed.values())
+        return next(units[method].plan for units in every if method in units)
 
     def facts(self, method: str) -> MethodFacts:
         """What is true of a method with a complete unit."""
-        every = (units for by_seed in self.units.values() for units in by_seed.values())
-        return next(units[method].plan.facts for units in every if method in units)
+        return self.plan(method).facts
 
     def colour(self, method: str) -> str:
         return colour_of(method, self.facts(method).colour)

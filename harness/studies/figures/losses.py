@@ -39,7 +39,7 @@ def draw_losses(results: StudyResults) -> Drawing:
 
 def _rows(results: StudyResults, cell: Cell) -> list[tuple[str, dict[str, Interval]]]:
     rows = []
-    for method in results.one_shots:
+    for method in filter(lambda each: _has_weights_of_its_own(results, each), results.methods):
         names = {part: f"{part.replace(' ', '_')}_log_likelihood" for part in LOSS_PARTS}
         found = {part: results.readings(name, cell, method) for part, name in names.items()}
         seeds = list(found[LOSS_PARTS[0]])
@@ -48,6 +48,11 @@ def _rows(results: StudyResults, cell: Cell) -> list[tuple[str, dict[str, Interv
             parts = {part: mean_interval(list(values.values())) for part, values in found.items()}
             rows.append((method, {**parts, ALL_PARTS: mean_interval(in_all)}))
     return rows
+
+
+def _has_weights_of_its_own(results: StudyResults, method: str) -> bool:
+    """What is retrained has those of a search: it loses nothing but by its depth, as the one-shot does."""
+    return results.facts(method).learns_depth and results.plan(method).stage.then in (None, "finetune")
 
 
 def _in_words(rows: list[tuple[str, dict[str, Interval]]]) -> str:
