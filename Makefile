@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 SPACE := quickstart
 COMPARED := ldn,elastic,grid,random_search,optuna_tpe,golden_section,asha
-compare: $(INSTALLED) ## Two one-shot methods and five searches on twelve seeds: verdict, report, link (SEEDS=0-11 OUT=results).
+compare: $(INSTALLED) ## Is a search needed, or will one training do? Seven methods on twelve seeds (SEEDS=0-11 OUT=results).
 	$(BIN)/harness run $(SPACE) --methods $(COMPARED) --replay --seeds $(or $(SEEDS),0-11) --out $(or $(OUT),results)
 
 ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.

@@ -120,7 +120,8 @@ def commands() -> None:
 
 # --- options that commands share ------------------------------------------------------------------------------------
 
-_ON_RAY = ("cpus_per_trial", "gpus_per_trial", "workers", "max_failures", "fresh", "address", "wait", "storage")
+_ON_RAY = ("cpus_per_trial", "gpus_per_trial", "workers", "max_failures", "fresh", "address", "wait")
+_KEPT = ("storage", "take_over")
 _ALL = tuple(name for name in KEYWORDS if name != "debug")  # which stands wherever one likes
 results_options = flags("reference", "usd_per_hour", "out")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
@@ -182,7 +183,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
 )
 @click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
 @click.option("--methods", help="Override the study's methods: ldn,ldn_em draws and judges each of them.")
-@flags("data_dir", "set", *_ON_RAY, "out", "tracking_uri", "experiment")
+@flags("data_dir", "set", *_ON_RAY, *_KEPT, "out", "tracking_uri", "experiment")
 @dry_run_option
 @click.pass_obj
 def study(
@@ -357,6 +358,20 @@ def export(space_name: str, table: Path, out: Path) -> None:
 def report(space_name: str, reference: str | None, usd_per_hour: float | None, out: Path) -> None:
     """Write the comparison as one HTML file. With figures, as results/SPACE/report.html."""
     _say(str(api.load_results(space_name, out, reference).priced(usd_per_hour).report()))
+
+
+@commands.command()
+@click.argument("storage", metavar="URI")
+@click.argument("space_names", metavar="[SPACE]...", nargs=-1)
+@flags("out")
+def pull(storage: str, space_names: tuple[str, ...], out: Path) -> None:
+    """Bring results from a storage to this machine. URI is the --storage that the runs had.
+
+    Here, compare, report, ui, sync and run work with them. Running it again brings what is new.
+    """
+    for each in api.pull(storage, space_names, out=out):
+        searches = counted(each.searches, "search", "searches")
+        console.print(f"{each.space}: {searches}, {each.complete} of them complete, in {each.out}", soft_wrap=True)
 
 
 @commands.command()
