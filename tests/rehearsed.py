@@ -52,4 +52,4 @@ def events(unit: RunningUnit) -> list[tuple[str, str]]:
 
 def depths(unit: RunningUnit) -> list[int]:
     """As proposed, answered ones included."""
-    return proposals(unit.logs)
+    return [depth for depth, _ in proposals(unit.logs)]

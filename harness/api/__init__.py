@@ -21,12 +21,25 @@ from harness.text.files import checked_path, write_atomically
 from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
+    from harness.api.pulled import Pulled
     from harness.comparing import Comparison
     from harness.comparing.replays import Replay
     from harness.replaying.recorded import Recorded
     from harness.running.forecast import Forecast
 
-__all__ = ["Results", "UserError", "compare", "export", "init", "load_results", "load_space", "replay", "report", "run"]
+__all__ = [
+    "Results",
+    "UserError",
+    "compare",
+    "export",
+    "init",
+    "load_results",
+    "load_space",
+    "pull",
+    "replay",
+    "report",
+    "run",
+]
 
 
 def load_space(space: Space, *, set: Settings = ()) -> SearchSpace:
@@ -108,6 +121,16 @@ def init(data: Folder, target: str | None = None, *, name: str | None = None) ->
     return path, space, forecast
 
 
+def pull(storage: str, spaces: Sequence[Space] = (), *, out: Folder = DEFAULT_OUT) -> "list[Pulled]":
+    """Brings the results that runs left in a storage, a URI, to this machine; after it, they are as if made here.
+
+    spaces: names; all that the storage has by default. What is in the folder already is not brought again.
+    """
+    from harness.api.pulled import pull
+
+    return pull(storage, spaces, out)
+
+
 # --- replay -------------------------------------------------------------------------------------------------------
 
 
@@ -143,7 +166,7 @@ def replay(
     recorded, source = _recorded(space, Path(out))
     loaded = methods_of(methods)
     if methods == "all":
-        loaded = {row: method for row, method in loaded.items() if not method.learns_depth}
+        loaded = {row: method for row, method in loaded.items() if method.can_be_replayed}
     from harness.replaying.searches import replay_searches
     from harness.terminal.search_bar import search_bar
 

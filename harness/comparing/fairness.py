@@ -36,7 +36,7 @@ def _unequal(rule: str, units: Sequence[Finished], read: PerUnit) -> Iterator[Di
 def _settings(unit: Finished) -> Iterator[str]:
     """A method file may hand its trials other settings than the space's; the hash of a trial's config tells."""
     for trial in unit.trials:
-        wanted = unit.plan.trial_config(trial.depth).hash
+        wanted = unit.plan.trial_config(trial.depth, trial.restart).hash
         yield AS_THE_SPACE if trial.config_hash == wanted else "not as the space says"
 
 
@@ -90,15 +90,15 @@ def _unequal_load(units: Sequence[Finished]) -> Iterator[Difference]:
 
 def _same_network_same_settings(units: Sequence[Finished]) -> Iterator[Difference]:
     """A depth is the same network in every method: equal (kind, depth, seed), equal config."""
-    hashes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
+    hashes: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for unit in units:
         for trial in unit.trials:
             kind = unit.method if trial.learns_depth else trial.kind  # options are part of a one-shot network
-            by_hash = hashes.setdefault((kind, trial.depth, trial.seed), {})
+            by_hash = hashes.setdefault((kind, trial.depth, trial.seed, trial.restart), {})
             by_hash.setdefault(trial.config_hash, set()).add(unit.method)
     unequal = [key for key, by_hash in hashes.items() if len(by_hash) > 1]
     if unequal:
-        kind, depth, seed = unequal[0]
+        kind, depth, seed, _ = unequal[0]
         network = f"fixed depth {depth}" if kind == FIXED_DEPTH else f"{kind} of depth {depth}"
         methods = sorted(set().union(*hashes[unequal[0]].values()))
         yield Difference(

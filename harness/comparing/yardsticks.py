@@ -169,7 +169,7 @@ def resolution(by_method: ByMethod, space: SearchSpace) -> Resolution | None:
 
 
 def _is_complete(trial: TrialRecord) -> bool:
-    return not trial.learns_depth and trial.status == "finished" and trial.val is not None
+    return not trial.learns_depth and not trial.restart and trial.status == "finished" and trial.val is not None
 
 
 def resolution_of(

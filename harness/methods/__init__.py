@@ -213,7 +213,7 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
             f"`{mistaken[0]} = …`: a fact is true of the class, and an annotated field is an option"
         )
     try:
-        method_class.facts()
+        MethodFacts(**{name: getattr(method_class, name) for name in MethodFacts.model_fields})
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, MethodFacts)}") from None
 

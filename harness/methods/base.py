@@ -36,7 +36,8 @@ FINISHED = "finished"  # true in a trial's last report; a report without it was 
 class SearchPlan:
     """What Ray Tune is asked to do for one seed. Building it starts nothing.
 
-    param_space: `{"depth": …}`, a `tune.grid_search` or one depth; empty where `search_alg` proposes it.
+    param_space: `{"depth": …}`, a `tune.grid_search` or one depth; empty where `search_alg` proposes it. `"restart"`
+    beside it, a whole number, asks for another draw of a fixed depth's first weights than 0, which all searches share.
     search_alg: a Ray searcher or generator, seeded. Required: Tune's default samples without a seed.
     scheduler: stops trials early, or None; one that pauses trials is refused. Every report carries METRIC and TIME.
     num_samples: as Tune means it: suggestions of a searcher, or repeats of the grid.
@@ -120,10 +121,14 @@ class SearchMethod(Identified, ABC):
     colour: ClassVar[str | None] = None
     """`#rrggbb` in every table, figure and MLflow view; None: a shade by its name."""
 
-    @classmethod
-    def facts(cls) -> MethodFacts:
-        """What the class declares, as it is written into a plan."""
-        return MethodFacts(**{name: getattr(cls, name) for name in MethodFacts.model_fields})
+    def facts(self) -> MethodFacts:
+        """What the class declares, as it is written into a plan; a method may change a fact by its options."""
+        return MethodFacts(**{name: getattr(self, name) for name in MethodFacts.model_fields})
+
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether recordings of every fixed depth, from its first initialisation, hold all that it would train."""
+        return not self.learns_depth
 
     @abstractmethod
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan: ...

@@ -1,6 +1,7 @@
 """Golden-section search: depth is one number and quality is often unimodal in it, so bracket the best."""
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ray.tune.search import Searcher
@@ -8,6 +9,8 @@ from ray.tune.search import Searcher
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.schema.records import TIE_NATS
 from harness.schema.settings import Budget, SearchSpace
+
+NextDepths = Callable[[tuple[int, ...], dict[int, float]], list[int]]
 
 
 def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:
@@ -37,17 +40,18 @@ def next_depths(depths: tuple[int, ...], values: dict[int, float]) -> list[int]:
         short, long = long - short, short
 
 
-class GoldenSectionSearcher(Searcher):
+class BracketSearcher(Searcher):
     """Holds nothing but the known values and what is being trained: the next points follow from them alone."""
 
-    def __init__(self, depths: tuple[int, ...]) -> None:
+    def __init__(self, depths: tuple[int, ...], next_depths: NextDepths = next_depths) -> None:
         super().__init__(metric=METRIC, mode=MODE)
         self.depths = depths
+        self.next_depths = next_depths
         self.values: dict[int, float] = {}
         self.running: dict[str, int] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        wanted = next_depths(self.depths, self.values)
+        wanted = self.next_depths(self.depths, self.values)
         free = [depth for depth in wanted if depth not in self.running.values()]
         if free:
             self.running[trial_id] = free[0]
@@ -72,5 +76,5 @@ class GoldenSection(SearchMethod):
     colour: ClassVar[str] = "#8C6D31"
 
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:
-        searcher = GoldenSectionSearcher(space.depth.values)
+        searcher = BracketSearcher(space.depth.values)
         return SearchPlan({}, searcher, num_samples=budget.trials)

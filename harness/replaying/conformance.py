@@ -25,7 +25,7 @@ from harness.replaying.method_rules import MethodRule, NotKept, method_rules
 from harness.replaying.method_rules import require as _require
 from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
-from harness.running.result import contradictions, proposals
+from harness.running.result import contradictions, named, proposals
 from harness.running.runner import make_unit
 from harness.running.search import plan_of
 from harness.running.store import SEALED_SINCE, UnitFolder
@@ -201,11 +201,11 @@ def _any_seed(name: str, method: SearchMethod, space: SearchSpace) -> str:
     for seed in SEEDS:
         with _unit(name, method, space, seed) as make:
             proposed[seed] = _proposals(_run(make()))
-    for seed, depths in proposed.items():
+    for seed, others in proposed.items():
         first = proposed[SEEDS[0]]
         _require(
-            depths == first,
-            f"it declares seeded = False, yet seed {SEEDS[0]} proposed {_shown(first)}, seed {seed} {_shown(depths)}",
+            others == first,
+            f"it declares seeded = False, yet seed {SEEDS[0]} proposed {_shown(first)}, seed {seed} {_shown(others)}",
         )
     return f"seeds {', '.join(map(str, SEEDS))}"
 
@@ -239,7 +239,7 @@ def _require_result(unit: RunningUnit) -> None:
     _require(unit.result is not None, unit.failure or "the search ended without a result")
 
 
-def _proposals(unit: RunningUnit) -> list[int]:
+def _proposals(unit: RunningUnit) -> list[tuple[int, int]]:
     return proposals(unit.logs)
 
 
@@ -247,8 +247,8 @@ def _choice(unit: RunningUnit) -> tuple[str, int] | None:
     return (unit.choice.chosen, unit.choice.d_opt) if unit.choice else None
 
 
-def _shown(depths: list[int]) -> str:
-    return "depths " + ", ".join(map(str, depths))
+def _shown(proposed: list[tuple[int, int]]) -> str:
+    return "depths " + ", ".join(named(*each) for each in proposed)
 
 
 class _unit:  # noqa: N801 - used like a function

@@ -35,7 +35,7 @@ def replay_searches(
     """Every method on every training seed with search seeds 0 … n − 1; `done` is called after each search."""
     recordings = recorded.by_seed()
     for row, method in methods.items():
-        if method.learns_depth:
+        if not method.can_be_replayed:
             raise UserError(
                 f"method {row} trains a network of its own, which is in no recording: it cannot be replayed; where it "
                 "ran, it stands beside the replays anyway"

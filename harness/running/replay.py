@@ -224,7 +224,7 @@ def recordings_in(folder: UnitFolder) -> Iterator[Recording]:
     told: dict[str, dict[tuple[int, bool], Reported]] = {}  # an epoch that was trained again replaces the first one
     for event in folder.events():
         match event:
-            case Suggested(task=TrainTask() as task) if task.config.kind == FIXED_DEPTH:
+            case Suggested(task=TrainTask() as task) if task.config.kind == FIXED_DEPTH and not task.config.restart:
                 logs[event.trial], told[event.trial] = TrialLog(event.trial, task, event.time), {}
             case Started() | Reported() | Suspended() | Died() | Interrupted() | Ended() if event.trial in logs:
                 logs[event.trial].apply(event)
@@ -349,8 +349,12 @@ class ReplayedUnit(RunningUnit):
     def _follow_up(self) -> Trial | None:
         return None if self._is_simulated else super()._follow_up()
 
-    def _train_task(self, name: str, depth: int) -> TrainTask:
+    def _train_task(self, name: str, depth: int, restart: int) -> TrainTask:
         """Its checkpoint is the recording's."""
+        if restart:
+            raise UserError(
+                f"method {self.plan.method} proposed restart {restart}, and recordings are of the first initialisation"
+            )
         known = self._recordings.by_depth.get(depth)
         if known is None:
             raise UserError(
@@ -407,7 +411,7 @@ class _Unwritten(UnitFolder):
         return iter(())
 
     def begin(self) -> str:
-        return self._name
+        return self.name
 
     @contextlib.contextmanager
     def all_at_once(self) -> Iterator[None]:

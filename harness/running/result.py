@@ -17,9 +17,14 @@ def search_trials(logs: Mapping[str, TrialLog]) -> list[TrialLog]:
     return [log for log in logs.values() if isinstance(log.task, TrainTask) and log.answered_by is None]
 
 
-def proposals(logs: Mapping[str, TrialLog]) -> list[int]:
-    """Every depth that the method proposed, in order; those proposed again, whatever came of it, too."""
-    return [log.depth for log in logs.values() if isinstance(log.task, TrainTask)]
+def proposals(logs: Mapping[str, TrialLog]) -> list[tuple[int, int]]:
+    """Every depth and restart that the method proposed, in order; those proposed again, whatever came of it, too."""
+    return [(log.depth, log.config.restart) for log in logs.values() if isinstance(log.task, TrainTask)]
+
+
+def named(depth: object, restart: object) -> str:
+    """A fixed depth's network, as a sentence has it after "depth"."""
+    return f"{depth} (restart {restart})" if restart else str(depth)
 
 
 def ended_records(plan: UnitPlan, logs: Mapping[str, TrialLog]) -> tuple[TrialRecord, ...]:
@@ -40,7 +45,7 @@ def search_result(
     final, facts = logs["final"].final, logs[choice.chosen].facts
     assert chosen.val is not None and final is not None and facts is not None
     statuses = [record.status for record in records]
-    depths = proposals(logs)
+    proposed = proposals(logs)
     return SearchResult(
         space=plan.space.name,
         method=plan.method,
@@ -59,7 +64,7 @@ def search_result(
         * sum(attempt.worker_start_seconds for record in records for attempt in record.attempts),
         trials=len(records),
         trials_by_status={status: statuses.count(status) for status in sorted(set(statuses))},
-        duplicates=len(depths) - len(set(depths)),
+        duplicates=len(proposed) - len(set(proposed)),
         wall_seconds=max(r.ended_at for r in records) - min(r.started_at for r in records),
         driver_seconds=driver_seconds,
         concurrency=plan.concurrency,

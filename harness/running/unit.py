@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief, disk_is_full, last_line
+from harness.errors import MachineError, UserError, brief, disk_is_full, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.running.ledger import (
     Answered,
@@ -42,7 +42,7 @@ from harness.running.messages import (
     checkpoint_key,
     to_worker,
 )
-from harness.running.result import ended_records, proposals, refit_depth, search_result, search_trials
+from harness.running.result import ended_records, named, proposals, refit_depth, search_result, search_trials
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, TrialRecord, Unit, UnitPlan
@@ -111,24 +111,25 @@ class RunningUnit:
             case Begun():
                 pass
             case Suggested(task=TrainTask() as task):
-                self._enter(self._ask_again(event.trial, task.config.depth), event, task)
+                self._enter(self._ask_again(event.trial, task.config.depth, task.config.restart), event, task)
             case Suggested():
                 self.logs[event.trial] = TrialLog(event.trial, event.task, event.time)
             case Answered():
-                self._answer(self._ask_again(event.trial, event.depth), event)
+                self._answer(self._ask_again(event.trial, event.depth, self.logs[event.by].config.restart), event)
             case Chosen():
                 self.choice = event
             case _:
                 self._apply(event)
 
-    def _ask_again(self, name: str, depth: int) -> Trial:
+    def _ask_again(self, name: str, depth: int, restart: int) -> Trial:
         trial = self.search.ask()
-        proposed = trial.config.get("depth") if trial else None
-        if trial is None or proposed != depth:
+        proposed = (trial.config.get("depth"), trial.config.get("restart", 0)) if trial else None
+        if trial is None or proposed != (depth, restart):
+            now = "nothing" if proposed is None else named(*proposed)
             raise UserError(
-                f"{self.folder.path} cannot be continued: its ledger has depth {depth} for {name}, the method now "
-                f"proposes {'nothing' if trial is None else proposed}, so it is not deterministic in its seed; use "
-                "--fresh to start over"
+                f"{self.folder.path} cannot be continued: its ledger has depth {named(depth, restart)} for "
+                f"{name}, the method now proposes {now}, so it is not deterministic in its seed; use --fresh to start "
+                "over"
             )
         return trial
 
@@ -146,7 +147,14 @@ class RunningUnit:
             return
         if log.attempts and log.attempts[-1].ended_at is None:
             self._apply(self._write(Interrupted(trial=log.name, time=self.clock())))
+        self._limit_checkpoint(log)
         self._open.append(log.name)
+
+    def _limit_checkpoint(self, log: TrialLog) -> None:
+        """A worker of its own driver saves nothing further than the report after the last one in the ledger."""
+        if isinstance(log.task, TrainTask) and log.name in self._trials:
+            every, heard = log.config.training.report_every, log.progress.epoch if log.progress else 0
+            self._trials[log.name].config = to_worker(log.task, up_to=(heard // every + 1) * every)
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
 
@@ -220,28 +228,29 @@ class RunningUnit:
         return self.plan.concurrency is not None and len(self.live) >= self.plan.concurrency
 
     def _suggest(self) -> Trial | None:
-        """A depth proposed again is answered from its complete record, at no cost, and the search asked again."""
+        """A network proposed again is answered from its complete record, at no cost, and the search asked again."""
         while (trial := self.search.ask()) is not None:
-            name, depth = f"t{len(proposals(self.logs)):03d}", self._checked_depth(trial.config)
-            done = (log for log in search_trials(self.logs) if log.status == "finished" and log.depth == depth)
+            name, (depth, restart) = f"t{len(proposals(self.logs)):03d}", self._checked_network(trial.config)
+            complete = (log for log in search_trials(self.logs) if log.status == "finished")
+            done = (log for log in complete if (log.depth, log.config.restart) == (depth, restart))
             if known := next(done, None):
                 self._answer(trial, self._write(Answered(trial=name, depth=depth, by=known.name, time=self.clock())))
                 continue
-            task = self._train_task(name, depth)
+            task = self._train_task(name, depth, restart)
             self._enter(trial, self._write(Suggested(trial=name, task=task, time=self.clock())), task)
             return self._hand_out(name, trial)
         return None
 
-    def _train_task(self, name: str, depth: int) -> TrainTask:
+    def _train_task(self, name: str, depth: int, restart: int) -> TrainTask:
         return TrainTask(
             unit=self.storage_key,
             trial=name,
-            config=self.plan.trial_config(depth),
+            config=self.plan.trial_config(depth, restart),
             rungs=self.search.rungs,
         )
 
-    def _checked_depth(self, config: dict[str, Any]) -> int:
-        """The depth as an int: searchers like to propose NumPy's and whole floats, which the records do not take."""
+    def _checked_network(self, config: dict[str, Any]) -> tuple[int, int]:
+        """Depth and restart as ints: searchers like to propose NumPy's and whole floats, which no record takes."""
         depth, space = config.get("depth"), self.plan.space
         allowed = (space.depth.max,) if self.plan.facts.learns_depth else space.depth.values
         if not isinstance(depth, Real) or depth not in allowed:  # 9.0 is 9: samplers of Tune's like floats
@@ -249,12 +258,20 @@ class RunningUnit:
                 f"method {self.plan.method} proposed depth {depth!r}; the space {space.name} has "
                 f"{', '.join(map(str, allowed))}"
             )
-        if unknown := set(config) - {"depth"}:
+        if unknown := set(config) - {"depth", "restart"}:
             raise UserError(
                 f"method {self.plan.method} proposed {', '.join(sorted(unknown))}; a method chooses the depth, the "
                 "space has the rest"
             )
-        return allowed[allowed.index(depth)]
+        restart: Any = config.get("restart", 0)
+        if not isinstance(restart, Real) or restart < 0 or not float(restart).is_integer():
+            raise UserError(
+                f"method {self.plan.method} proposed restart {restart!r}; it is a whole number from 0, the first "
+                "initialisation"
+            )
+        if restart and self.plan.facts.learns_depth:
+            raise UserError(f"method {self.plan.method} proposed restart {restart!r}; only fixed depths have restarts")
+        return allowed[allowed.index(depth)], int(float(restart))
 
     def _choose(self) -> None:
         records = self.records()
@@ -294,7 +311,8 @@ class RunningUnit:
         elif self.plan.refit and not self._ended("refit"):
             task = self._refit_task(chosen)
         elif not self._ended("final"):
-            trained = {log.depth: _checkpoint(log) for log in search_trials(self.logs) if _is_kept(log)}
+            kept = (log for log in search_trials(self.logs) if _is_kept(log) and not log.config.restart)
+            trained = {log.depth: _checkpoint(log) for log in kept}
             others = () if self.plan.facts.learns_depth else tuple((key, depth) for depth, key in trained.items())
             task = FinalTask(
                 unit=self.storage_key,
@@ -302,6 +320,7 @@ class RunningUnit:
                 epochs=self.choice.epochs,
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
+                deepest=self.plan.space.depth.values[-1],
                 others=others,
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
@@ -359,7 +378,9 @@ class RunningUnit:
         if self.is_ending(trial_id):
             self.on_complete(trial_id)
         else:
-            self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
+            log = self.logs[self.live[trial_id]]
+            self._apply(self._write(Died(trial=log.name, time=self.clock())))
+            self._limit_checkpoint(log)  # else an attempt that continued a run keeps the limit it began with
 
     def on_interrupt(self, trial_id: str) -> None:
         """The run is told to stop: the one that continues takes the trial up again."""
@@ -398,6 +419,8 @@ class RunningUnit:
             yield
         except UserError as error:
             self.failure = str(error)
+        except MachineError:  # another run has taken over
+            raise
         except Exception as error:
             if disk_is_full(error):  # a line of the ledger could not be written: not the method's mistake
                 raise

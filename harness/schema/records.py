@@ -48,10 +48,18 @@ class TrialConfig(Identified):
     posterior: PosteriorSettings
     training: TrainingSettings
     options: Annotated[dict[str, Any], Later(before={})] = Field(default_factory=dict)  # of the one-shot method
+    restart: Annotated[Count, Later(before=0)] = 0
+    """Which draw of its first weights; 0 is the one that a fixed depth has in every search."""
 
     @classmethod
     def of(
-        cls, space: SearchSpace, kind: str, depth: int, seed: int, options: Mapping[str, Any] | None = None
+        cls,
+        space: SearchSpace,
+        kind: str,
+        depth: int,
+        seed: int,
+        options: Mapping[str, Any] | None = None,
+        restart: int = 0,
     ) -> "TrialConfig":
         return cls(
             kind=kind,
@@ -62,6 +70,7 @@ class TrialConfig(Identified):
             posterior=space.posterior,
             training=space.training,
             options=dict(options or {}),
+            restart=restart,
         )
 
     @property
@@ -196,6 +205,7 @@ class TrialRecord(Frozen):
     trial_id: str
     kind: str  # of its network, as in TrialConfig
     depth: Count
+    restart: Count = 0  # as in TrialConfig
     seed: Count
     config_hash: str
     split_hash: str
@@ -260,6 +270,7 @@ class TrialRecord(Frozen):
             trial_id=trial_id,
             kind=config.kind,
             depth=config.depth,
+            restart=config.restart,
             seed=config.seed,
             config_hash=config.hash,
             split_hash=split_hash,
@@ -273,6 +284,7 @@ class DepthMeasures(Frozen):
 
     depth: Count
     measures: Measures
+    multiply_adds: Count | None = None  # of one sample's forward pass through that network; None in older records
 
 
 class StoppedMeasures(DepthMeasures):
@@ -323,7 +335,10 @@ class FinalEvaluation(Frozen):
     d_opt_exact: Count | None = None  # a posterior: argmax of the exact posterior for the final weights
     d_opt_by_exact: Count | None = None  # the same, by the space's rule; None in older records
     parameters: Count = 0  # of the chosen network
+    multiply_adds: Count | None = None  # of one sample's forward pass through the chosen network; None in older records
+    deepest_multiply_adds: Count | None = None  # through the space's deepest network of a fixed depth
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
+    deepest_forward_seconds_per_sample: NonNegative | None = None  # timed in turns with it; None in older records
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
     floor: Floor | None = None  # None in results of an earlier version
     rows_hash: str | None = None  # of the values per row that are kept beside the record; see `schema.rows`
@@ -445,11 +460,11 @@ class UnitPlan(Identified):
         """That a trial holds: GPUs, or cores where it has none."""
         return self.gpus_per_trial or self.cpus_per_trial
 
-    def trial_config(self, depth: int) -> TrialConfig:
+    def trial_config(self, depth: int, restart: int = 0) -> TrialConfig:
         """The configuration of this unit's trial of a depth."""
         learns = self.facts.learns_depth
         kind, options = (self.method_file, self.options) if learns else (FIXED_DEPTH, {})
-        return TrialConfig.of(self.space, kind, depth, self.seed, options)
+        return TrialConfig.of(self.space, kind, depth, self.seed, options, restart)
 
     @property
     def hash(self) -> str:

@@ -96,13 +96,15 @@ def check_predictions(settings: NetworkSettings, shape: tuple[int, ...], n_class
 
 
 def build_network(config: TrialConfig, sample_shape: tuple[int, ...], n_classes: int) -> DepthNet:
-    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method.
+    """Default PyTorch initialisation, drawn from a stream of (seed, kind, depth): the same net in every method. A
+    restart has a stream of its own.
 
     `forward` gives class log-probabilities, `objective` is maximised.
     """
     check_network_fits(config.network, sample_shape, n_classes, config.depth)
     n_heads = config.depth + 1 if config.learns_depth else 1
-    with torch_seeded(config.seed, "init", config.kind, config.depth):
+    restart = ("restart", config.restart) if config.restart else ()
+    with torch_seeded(config.seed, "init", config.kind, config.depth, *restart):
         backbone = build_backbone(config.network, sample_shape, n_classes, config.depth, n_heads)
     if not config.learns_depth:
         return FixedDepthNet(backbone)

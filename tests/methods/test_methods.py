@@ -1,6 +1,8 @@
 """What each method promises beyond the conformance kit."""
 
 import itertools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +10,28 @@ import optuna
 import pytest
 import torch
 from optuna.trial import TrialState
+from torch import Tensor
 
 from harness.errors import UserError
-from harness.methods import full_name, known_methods, load_method
+from harness.methods import full_name, known_methods, load_method, parse_methods
+from harness.methods.ascend import next_depths as ascend_next
 from harness.methods.base import FINISHED, METRIC, TIME, SearchPlan
-from harness.methods.golden_section import GoldenSectionSearcher, next_depths
+from harness.methods.golden_section import BracketSearcher, next_depths
 from harness.methods.optuna_asha import PruningAwareSearch
 from harness.methods.random_search import draw_depths
+from harness.options import RunOptions
+from harness.replaying.rehearsal import made_up_reports
+from harness.running.messages import AnyTask
+from harness.running.replay import Course, recordings_in, simulate, unused_experiment
+from harness.running.runner import make_units
+from harness.running.side_by_side import SideBySide
+from harness.running.unit import RunningUnit
+from harness.schema.identity import hashed
+from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.training.environment import environment
-from tests.rehearsed import depths, run, small_space
+from harness.training.networks import build_network
+from tests.rehearsed import depths, make_unit, run, small_space
 
 
 def plan_of(method: str, space: SearchSpace | None = None, seed: int = 0) -> SearchPlan:
@@ -60,7 +74,7 @@ def test_golden_section_takes_the_shallow_side_of_a_plateau() -> None:
 
 
 def test_golden_section_moves_away_from_a_failed_trial() -> None:
-    searcher = GoldenSectionSearcher(tuple(range(11)))
+    searcher = BracketSearcher(tuple(range(11)))
     trained = []
     for number in itertools.count():
         suggestion = searcher.suggest(f"trial {number}")
@@ -75,10 +89,152 @@ def test_golden_section_moves_away_from_a_failed_trial() -> None:
 
 
 def test_golden_section_offers_two_points_at_once_and_then_waits() -> None:
-    searcher = GoldenSectionSearcher(tuple(range(11)))
+    searcher = BracketSearcher(tuple(range(11)))
     first, second, third = (searcher.suggest(name) for name in "abc")
     assert first != second and isinstance(first, dict) and isinstance(second, dict)
     assert third is None
+
+
+# --- ascend -------------------------------------------------------------------------------------------------------
+
+
+def ascended(values: list[float]) -> list[int]:
+    """The depths that `ascend` trains, in order, where depth i is worth values[i]."""
+    known: dict[int, float] = {}
+    while wanted := ascend_next(tuple(range(len(values))), known):
+        [depth] = wanted
+        assert depth not in known
+        known[depth] = values[depth]
+    return list(known)
+
+
+def by_hand(values: list[float]) -> list[int]:
+    """The same, as one would write it down: a walk up, then halving around the best."""
+    last, walk, vain = len(values) - 1, [0], 0
+    for step in [*(2**k for k in range(20) if 2**k < last), *([last] if last else [])]:
+        before = max(values[d] for d in walk)
+        walk.append(step)
+        vain = 0 if values[step] > before + 1e-4 else vain + 1
+        if vain == 2:
+            break
+    while True:
+        top = max(values[d] for d in walk)
+        best = min(d for d in walk if values[d] >= top - 1e-4)
+        below, above = (
+            max([d for d in walk if d < best], default=best),
+            min([d for d in walk if d > best], default=best),
+        )
+        deeper = above - best > best - below
+        middle = best + (above - best) // 2 if deeper else below + (best - below) // 2
+        if middle in walk:
+            return walk
+        walk.append(middle)
+
+
+def test_ascend_on_a_curve_that_can_be_followed() -> None:
+    curve = [0.0, 1.0, 2.0, 2.5, 3.0, 3.1, 3.5, 3.4, 3.2, 3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4, 2.3, 2.2, 2.1, 2.0]
+    assert ascended(curve) == [0, 1, 2, 4, 8, 16, 19, 12, 6, 5, 7]
+    assert ascended([0.5] * 9) == [0, 1, 2], "nothing is gained twice, and the next depth is known"
+    assert ascended([0.0, -1.0, -2.0, 5.0, 9.0]) == [0, 1, 2], "two in a row"
+    assert ascended([0.0, -1.0, 2.0, 5.0, -9.0]) == [0, 1, 2, 4, 3]
+    assert ascended([1.0]) == [0] and ascended([1.0, 2.0]) == [0, 1]
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_ascend_does_on_every_order_of_depths_what_is_done_by_hand(n: int) -> None:
+    for curve in itertools.permutations(map(float, range(n))):
+        trained = ascended(list(curve))
+        assert trained == by_hand(list(curve))
+        best = max(trained, key=lambda depth: curve[depth])
+        assert {best - 1, best + 1} & set(range(n)) <= set(trained), "the best has both its neighbours beside it"
+
+
+@pytest.mark.parametrize("n", range(1, 40))
+def test_ascend_finds_the_peak_of_every_unimodal_curve(n: int) -> None:
+    for peak in range(n):
+        for steepness in (0.3, 3.0):  # of the deeper side
+            curve = [-float(peak - d) if d < peak else -steepness * (d - peak) for d in range(n)]
+            assert peak in ascended(curve)
+
+
+def test_ascend_goes_no_deeper_when_networks_fail_and_asks_for_one_at_a_time() -> None:
+    searcher = BracketSearcher((0, 5, 10, 15, 20, 25, 30, 35, 40), ascend_next)
+    trained: list[int] = []
+    while isinstance(suggestion := searcher.suggest(name := f"trial {len(trained)}"), dict):
+        trained.append(depth := suggestion["depth"])
+        assert searcher.suggest("another") is None
+        fails = depth >= 20  # too deep for the memory
+        searcher.on_trial_complete(name, None if fails else {METRIC: float(depth)}, error=fails)
+    assert trained == [0, 5, 10, 20, 40, 15]
+
+
+# --- deepest, with restarts ---------------------------------------------------------------------------------------
+
+
+def test_one_restart_is_the_deepest_of_before() -> None:
+    _, plain = load_method("deepest")
+    [(row, method)] = parse_methods("deepest:restarts=1").items()
+    assert row == "deepest" and hashed(method) == hashed(plain) == {} and method.facts() == plain.facts()
+    assert plan_of("deepest:restarts=1").param_space == {"depth": 6} and method.can_be_replayed
+    before = TrialConfig.of(small_space(), FIXED_DEPTH, 6, 0)
+    assert before.restart == 0 and "restart" not in hashed(before)
+    assert TrialConfig.model_validate_json(json.dumps(hashed(before))) == before
+
+
+def test_each_restart_draws_weights_of_its_own_and_the_first_has_everybodys() -> None:
+    def weights(restart: int, seed: int = 0) -> Tensor:
+        config = TrialConfig.of(small_space(), FIXED_DEPTH, 2, seed, restart=restart)
+        return torch.cat([p.detach().flatten() for p in build_network(config, (2,), 2).parameters() if p.dim() > 1])
+
+    assert torch.equal(weights(0), weights(0)) and torch.equal(weights(2), weights(2))
+    drawn = [*map(weights, range(4)), weights(0, seed=1), weights(1, seed=1)]
+    assert all(not torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
+
+
+def _complete(unit: RunningUnit) -> None:
+    unit.complete()
+
+
+@pytest.mark.parametrize("best", range(3))
+def test_the_best_restart_on_validation_is_chosen_and_all_are_paid(tmp_path: Path, best: int) -> None:
+    unit = make_unit(tmp_path, "deepest:restarts=3")
+    values = {restart: -0.5 - 0.1 * abs(restart - best) for restart in range(3)}
+
+    def reports(task: AnyTask) -> Course:
+        return Course(made_up_reports(task, lambda depth, epoch: values[task.config.restart]))
+
+    together = SideBySide([unit], 1, 0, None, None, _complete)
+    together.prepare(unused_experiment(str(tmp_path)))
+    simulate(together, reports)
+    assert unit.result and unit.result.chosen_trial == f"t00{best}" and unit.result.d_opt == 6
+    assert [(trial.depth, trial.restart) for trial in unit.records()] == [(6, 0), (6, 1), (6, 2)]
+    assert (unit.result.trials, unit.result.duplicates, unit.result.cost.epochs) == (3, 0, 150)
+    assert unit.plan.facts.validation == "chooses" and unit.result.labels_chosen_with
+    assert [recording.config_hash for recording in recordings_in(unit.folder)] == [unit.plan.trial_config(6).hash]
+
+
+def test_restarts_are_trained_where_other_searches_are_replayed(tmp_path: Path) -> None:
+    methods = parse_methods("deepest,deepest:restarts=2,ascend")
+    units = make_units([small_space()], methods, [0], RunOptions(out=tmp_path, replay=True))
+    assert {unit.plan.method: unit.plan.replayed for unit in units} == {
+        "grid": False,
+        "deepest:restarts=2": False,
+        "deepest": True,
+        "ascend": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("deepest:restarts=0", "restarts should be greater than or equal to 1; got 0"),
+        ("deepest:restarts=-2", "restarts should be greater than or equal to 1; got -2"),
+        ("deepest:restarts=many", "restarts"),
+    ],
+)
+def test_restarts_below_one_are_refused(given: str, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        load_method(given)
 
 
 # --- asha and optuna ----------------------------------------------------------------------------------------------

@@ -220,5 +220,5 @@ def test_a_file_without_an_objective_is_refused(tmp_path: Path) -> None:
 
 
 def test_facts_of_a_one_shot_are_in_its_plan() -> None:
-    facts = Exits.facts()
+    facts = Exits().facts()
     assert (facts.validation, facts.is_posterior, facts.learns_depth) == ("chooses", False, True)
