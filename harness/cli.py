@@ -41,7 +41,7 @@ from harness.spaces import load_space
 from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
 from harness.terminal.epoch_bar import epoch_bar
-from harness.terminal.flags import CheckedPath, flags
+from harness.terminal.flags import CheckedPath, OnceCommand, flags
 from harness.terminal.lists import known_tables
 from harness.terminal.settings import shown_method, shown_network, shown_space
 from harness.text.files import write_atomically
@@ -111,7 +111,11 @@ def _say(text: str, err: bool = False) -> None:
     click.echo(safe(text), err=err)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    command_class = OnceCommand
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="depth-search-harness")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks and Ray's own output.")
 def commands() -> None:
