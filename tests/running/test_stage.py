@@ -218,11 +218,11 @@ def test_what_is_retrained_is_grids_network_of_that_depth_to_the_bit(tmp_path: P
     rows = [f"{name}:then=retrain" for name in ONE_SHOTS] + ["exits:then=top", "exits:then=finetune", "exits"]
     methods = ",".join([*rows, "grid"])
     settings = (*SPACE, "depth.step=2") if replay else SPACE
-    outcome = searches(tmp_path, methods, *settings, replay=replay)
+    outcome = searches(tmp_path, methods, *settings, replay=replay, workers=1)
     assert outcome.failures == {}
     units = {unit.plan.method: unit for unit in outcome.units}
     of_grid = trained_depths(tmp_path, units, "grid")
-    every_depth = searches(tmp_path / "all", "grid", *SPACE)
+    every_depth = searches(tmp_path / "all", "grid", *SPACE, workers=1)
     known = trained_depths(tmp_path / "all", {"grid": every_depth.units[0]}, "grid")
     assert set(of_grid) == ({0, 2, 4} if replay else set(range(6)))
     for row in rows[:-2]:
