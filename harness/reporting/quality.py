@@ -195,6 +195,7 @@ def paint_losses(axes: Axes, rows: Sequence[tuple[str, Mapping[str, Interval]]])
                 axes.errorbar(each.mean, at, xerr=each.half_width, fmt="D", color=colour, ms=4.5, lw=1.2, label=label)
             else:
                 axes.barh(at, each.mean, 0.16, xerr=each.half_width, color=colour, ecolor=MUTED, label=label)
+    axes.use_sticky_edges = False  # a diamond at 0 is seen whole
     axes.axvline(0, color=MUTED, lw=0.8)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
