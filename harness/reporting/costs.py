@@ -13,7 +13,9 @@ from harness.schema.records import SHOWN_PHASES
 PHASE_COLOURS = {
     "startup": "#d0d7de",
     "data": "#ddcc77",
+    "compile": "#117733",
     "train": "#332288",
+    "stage": "#aa4499",
     "validate": "#88ccee",
     "checkpoint": "#44aa99",
     "lost": "#cc6677",

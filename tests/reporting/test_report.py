@@ -15,12 +15,12 @@ import pytest
 
 from harness.comparing import compare
 from harness.reporting import build_report
-from harness.reporting.costs import cost_bars
+from harness.reporting.costs import PHASE_COLOURS, cost_bars, phases_stacked
 from harness.reporting.curves import pooled_bins
 from harness.reporting.html import _answer, big_number, question
 from harness.reporting.quality import pareto_front
 from harness.reporting.reproduce import commands_of, method_argument
-from harness.schema.records import Unit
+from harness.schema.records import SHOWN_PHASES, Unit
 from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_units
 
@@ -295,3 +295,15 @@ def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_phase_has_a_colour_and_what_follows_a_one_shot_is_drawn() -> None:
+    assert set(PHASE_COLOURS) == set(SHOWN_PHASES)
+    units = make_units(("ldn", "grid"), range(2))
+    trials = tuple(
+        trial.model_copy(update={"cost": trial.cost.of_a_stage}) if unit.plan.method == "ldn" else trial
+        for unit in units[:1]
+        for trial in unit.trials
+    )
+    changed = [units[0].model_copy(update={"trials": trials}), *units[1:]]
+    assert "stage" in phases_stacked(compare(changed)).description
