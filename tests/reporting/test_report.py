@@ -24,7 +24,9 @@ from harness.schema.records import SHOWN_PHASES, Unit
 from harness.statistics import Interval
 from tests.synthetic import ENVIRONMENT, make_units
 
-FIGURES = {"cost", "phases", "verdict", "quality", "anytime", "weights_ldn", "reliability", "wallclock"}
+FIGURES = {
+    *("cost", "phases", "verdict", "quality", "size", "losses", "anytime", "weights_ldn", "reliability", "wallclock"),
+}
 VOID = {"meta", "link", "br"}
 
 
@@ -146,13 +148,13 @@ def test_users_text_is_escaped_everywhere() -> None:
 @pytest.mark.parametrize(
     ("units", "missing"),
     [
-        (make_units(("ldn",), [0]), {"verdict", "reliability"}),
-        (make_units(("ldn", "asha"), [0]), set()),
+        (make_units(("ldn",), [0]), {"verdict", "losses", "reliability"}),
+        (make_units(("ldn", "asha"), [0]), {"losses"}),
         (make_units(("ldn", "grid"), [0, 1], failed_depths={"grid": [3, 4]}), set()),
-        ([*make_units(("ldn",), [0, 1]), *make_units(("grid",), [2])], {"verdict"}),
+        ([*make_units(("ldn",), [0, 1]), *make_units(("grid",), [2])], {"verdict", "losses"}),
         (
             make_units(("ldn", "grid"), [0, 1], unfinished=[("ldn", 0), ("ldn", 1)]),
-            {"verdict", "weights_ldn", "reliability"},
+            {"verdict", "losses", "weights_ldn", "reliability"},
         ),
     ],
 )
