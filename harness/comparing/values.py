@@ -291,7 +291,7 @@ class Comparison(Frozen):
     wall_clock: tuple[WallClock, ...]  # modelled
     phases: tuple[Phases, ...]
     depth_checks: tuple[DepthCheck, ...]
-    losses: tuple[Loss, ...]  # of one-shots; none where not every depth was trained
+    losses: tuple[Loss, ...] = ()  # of one-shots; none where not every depth was trained
     classes: tuple[ClassRow, ...]  # none in results of an earlier version
     floor: Floor | None  # None in results of an earlier version
     resolution: Resolution | None  # None where no two depths were trained to their end

@@ -23,13 +23,20 @@ from harness.networks import own_sources
 from harness.options import RunOptions
 from harness.running.ahead import check_machines, send_data
 from harness.running.ledger import watching
-from harness.running.lending import Lender
 from harness.running.messages import NOTHING_SENT, OwnCode, SentData, model_key, packed_method, rows_key
 from harness.running.mirror import Arrived, Mirror, fetch
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
-from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
+from harness.running.side_by_side import (
+    Lender,
+    SharedCallback,
+    SharedScheduler,
+    SharedSearch,
+    Show,
+    SideBySide,
+    StopAsked,
+)
 from harness.running.stopping import ends_in_order
 from harness.running.store import UnitFolder, check_same_network, declare_looks, read_plans
 from harness.running.unit import RunningUnit

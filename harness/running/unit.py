@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from numbers import Real
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
@@ -32,7 +32,6 @@ from harness.running.ledger import (
     TrialLog,
     steady_clock,
 )
-from harness.running.lending import Lender, Lent
 from harness.running.messages import (
     AnyTask,
     FinalTask,
@@ -56,6 +55,9 @@ from harness.running.result import (
 from harness.running.search import GO_ON, STOP, Search, one_trial
 from harness.running.store import UnitFolder
 from harness.schema.records import FIXED_DEPTH, SearchResult, TrialConfig, TrialRecord, Unit, UnitPlan
+
+if TYPE_CHECKING:
+    from harness.running.side_by_side import Lender, Lent
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
@@ -294,10 +296,10 @@ class RunningUnit:
         first = [] if search_trials(self.logs) else [self.plan.trial_config(self.plan.space.depth.max)]
         return any(lender.may_lend(config) for config in (first or self._stage_left())[:1] for lender in self.lenders)
 
-    def _lent(self, config: TrialConfig) -> Lent | None:
+    def _lent(self, config: TrialConfig) -> "Lent | None":
         return next((lent for lender in self.lenders if (lent := lender.lends(config))), None)
 
-    def _hear(self, name: str, lent: Lent) -> None:
+    def _hear(self, name: str, lent: "Lent") -> None:
         """All that was reported of a trial that another unit has trained; its checkpoint is that unit's."""
         events = lent.told_to(name, self.driver_seconds)
         self.folder.append(*events)
@@ -580,7 +582,7 @@ def _is_tried_again(log: TrialLog) -> bool:
     return log.status == "failed" and not isinstance(log.task, TrainTask)
 
 
-def _where(lent: Lent) -> dict[str, str]:
+def _where(lent: "Lent") -> dict[str, str]:
     """A lent trial's checkpoint, as fields of a task."""
     return {"unit": lent.task.unit, "trial": lent.task.trial}
 
