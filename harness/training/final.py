@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -139,7 +139,7 @@ def _one_shot_analysis(
     test: DeviceRows,
     everything: Tensor,
     data: TrainingData,
-    rule: Rule,
+    rule: Rule | Literal["validation"],
     sizes: Sizes,
 ) -> dict[str, Any]:
     """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
@@ -161,7 +161,7 @@ def _one_shot_analysis(
     }
     if network.method.is_posterior:
         gap, exact = posterior_gap(network, rows, train_rows)
-        by_exact = choose_depth(exact, rule)
+        by_exact = None if rule == "validation" else choose_depth(exact, rule)
         result |= {"posterior_gap_nats": gap, "d_opt_exact": int(exact.argmax()), "d_opt_by_exact": by_exact}
     return result
 
