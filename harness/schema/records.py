@@ -14,9 +14,9 @@ from pydantic import Field
 from harness.schema.identity import Frozen, Identified, Later, digest
 from harness.schema.networks import AnyNetwork
 from harness.schema.settings import (
+    AnyRule,
     DataSettings,
     PosteriorSettings,
-    Rule,
     SearchSpace,
     TrainingSettings,
 )
@@ -108,7 +108,7 @@ class Posterior(Frozen):
     """Weights over depths 0…D of a one-shot network, and the depth by each rule."""
 
     q: tuple[float, ...]
-    rule: Rule | Literal["validation"]
+    rule: AnyRule
     d_opt: Count  # by `rule`, or as the method itself chooses
     d_opt_by_rule: dict[str, int]  # `validation` is among them where the method chooses by it
     val_log_likelihoods: tuple[float, ...] = ()  # of depths 0…D, where the method chooses by them

@@ -9,6 +9,7 @@ from harness.schema.identity import Identified, Later
 from harness.schema.networks import AnyNetwork
 
 Rule = Literal["argmax", "threshold", "expected"]
+AnyRule = Literal["argmax", "threshold", "expected", "validation"]
 TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 Precision = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or trials than anybody will ever have
@@ -197,7 +198,7 @@ class PosteriorSettings(Settings):
 
     prior: PriorSettings = ExponentialPrior(kind="exponential")
     """The prior over depths 0 to depth.max."""
-    rule: Rule | Literal["validation"] = "threshold"
+    rule: AnyRule = "threshold"
     """How d_opt is read off the posterior q: argmax (the most probable depth), threshold (the smallest with at least
     95 % of the largest q), expected (the mean depth, rounded); or, whatever q is, by validation, as choice_within says.
     """

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.schema.records import DepthMeasures, FinalEvaluation, StoppedMeasures, TrialConfig
 from harness.schema.rows import hash_of
-from harness.schema.settings import Rule
+from harness.schema.settings import AnyRule
 from harness.training.cost import Sizes
 from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability, row_values
@@ -139,7 +139,7 @@ def _one_shot_analysis(
     test: DeviceRows,
     everything: Tensor,
     data: TrainingData,
-    rule: Rule | Literal["validation"],
+    rule: AnyRule,
     sizes: Sizes,
 ) -> dict[str, Any]:
     """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
