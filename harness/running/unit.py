@@ -283,10 +283,11 @@ class RunningUnit:
             trials = [log for log in search_trials(self.logs) if isinstance(log.task, TrainTask)]
             if self.plan.stage.then is None or not trials or any(log.is_open for log in trials):
                 return []
-            chosen = self.method.select(ended_records(self.plan, {log.name: log for log in trials}))
+            records = ended_records(self.plan, {log.name: log for log in trials})
+            chosen, depth = self.method.choice(records, self.plan.space.choice_within)
             assert chosen.posterior is not None
             ranking = chosen.posterior.val_log_likelihoods or chosen.posterior.q
-            self._stage = [self.plan.stage_config(d) for d in self.plan.stage.depths(chosen.d_opt, ranking)]
+            self._stage = [self.plan.stage_config(each) for each in self.plan.stage.depths(depth, ranking)]
         return self._stage[len(stage_trials(self.logs)) :]
 
     def _waits_for_a_loan(self) -> bool:
@@ -346,13 +347,13 @@ class RunningUnit:
         if not proposals(self.logs):
             raise UserError(f"method {self.plan.method} proposed nothing: its searcher ended before its first trial")
         stage = [record for record in records if self.plan.is_of_stage(record)]
-        chosen = self.method.select(stage or records)
+        chosen, depth = self.method.choice(stage or records, self.plan.space.choice_within)
         left = not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
         capped = self.capped and (left or bool(self._stage_left()))
         self.choice = self._write(
             Chosen(
                 chosen=chosen.trial_id,
-                d_opt=chosen.d_opt,
+                d_opt=depth,
                 epochs=chosen.best_epoch,
                 capped=capped,
                 time=self.clock(),
