@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(rig.missing() is not None, re
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "slurm" / "depth_search.sbatch"
-EPOCHS = 3000
-SETTINGS = ("depth.min=1", "depth.max=2", "training.report_every=100", f"training.max_epochs={EPOCHS}")
+EPOCHS = 800
+SETTINGS = ("depth.min=1", "depth.max=2", "training.report_every=50", f"training.max_epochs={EPOCHS}")
 RUN = ("quickstart", "--methods", "grid", "--cpus-per-trial", "2", "--concurrency", "1")
 COMMAND = (*RUN, *(part for each in (*SETTINGS, f"training.patience={EPOCHS}") for part in ("--set", each)))
-LONG = 300
+LONG = 900  # seconds; only a broken run, or a very busy machine, comes near it
 
 SRUN = """#!/bin/bash
 # srun [options] COMMAND…: COMMAND on each node; with the first that ends with an error all are ended, and so does this.
