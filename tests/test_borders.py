@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": {"models", "text"},
     "training": {"networks", "models", "data", "methods", "text"},
     "backends": set(),
-    "cluster": {"backends", "data", "training", "text"},
+    "cluster": {"backends", "networks", "data", "training", "text"},
     "running": {"backends", "networks", "models", "data", "methods", "training", "cluster", "text"},
     "judging": set(),
     "comparing": {"judging", "text"},

@@ -31,10 +31,10 @@ class LearntDepthByEm(OneShotMethod):
     The ELBO's maximiser over q for given weights is q_i ∝ β_i exp(N·ℓ_i), with ℓ_i the mean training log-likelihood at
     depth i. The step is logits ← (1 − ρ)·logits + ρ·(log β + N·ℓ), ρ = 1 / (1 + memory × most epochs); weights follow
     the ELBO by gradient. In a warm-up q stays uniform: without one, deep networks collapse to the first depths that
-    learn. The logits move from the first epoch on: were they zero when the warm-up ends, as up to version 0.3.0, the
-    step after it would decide by one epoch's log-likelihoods, and where the loss happens to jump in that epoch, q falls
-    on a shallow depth and no other depth learns any more. Dempster, Laird, Rubin: EM, 1977; Antorán et al., 2020 (their code has the warm-up). Stops no trial early.
-    Labels: the training set's; depth by the space's rule on q.
+    learn. The logits move from the first epoch on. If they were zero when the warm-up ends (`from_start=false`, as it
+    was at first), one epoch would decide: where the loss happens to jump in that epoch, q falls on a shallow depth, and
+    no other depth learns any more. Dempster, Laird, Rubin: EM, 1977; Antorán et al., 2020 (their code has the warm-up).
+    Stops no trial early. Labels: the training set's; depth by the space's rule on q.
     """
 
     is_posterior: ClassVar[bool] = True
