@@ -23,17 +23,21 @@ class Outcome:
     costs: tuple[Cost, ...]  # of the search; with a refit, the refit's too
     d_opt: int
     quality: Measures  # of the chosen, or the refitted, network on the test set
+    multiply_adds: int | None  # of one sample's forward pass through that network; None in results of earlier versions
 
     @classmethod
     def of_search(cls, result: SearchResult) -> "Outcome":
-        return cls(result, (result.cost,), result.d_opt, result.final.chosen)
+        return cls(result, (result.cost,), result.d_opt, result.final.chosen, result.final.multiply_adds)
 
     @classmethod
     def of_refit(cls, result: SearchResult) -> "Outcome":
         """Search + refit. Only for a unit that was refitted."""
         if result.refit is None:
             raise ValueError(f"{result.method} seed {result.seed} has no refit")
-        return cls(result, (result.cost, result.refit.cost), result.refit.d_opt, result.refit.test)
+        depth = result.refit.d_opt  # a fixed one, whatever the search handed over
+        sizes = {each.depth: each.multiply_adds for each in result.final.per_depth_test}
+        size = sizes.get(depth, result.final.multiply_adds)
+        return cls(result, (result.cost, result.refit.cost), depth, result.refit.test, size)
 
     @property
     def device_seconds(self) -> float:
@@ -148,6 +152,58 @@ USD: Final = Measure(
 )
 COSTS: Final = (DEVICE_SECONDS, WITH_WORKER_START, TRAIN_SECONDS, TFLOP, EPOCHS, USD)
 
+# --- the size of the network ----------------------------------------------------------------------------------------
+
+
+def _size(outcome: Outcome) -> float | None:
+    deepest = outcome.result.final.deepest_multiply_adds
+    return outcome.multiply_adds / deepest if outcome.multiply_adds is not None and deepest else None
+
+
+def _forward_ms(outcome: Outcome) -> float | None:
+    """Of a refitted network it is known where that is as large as the chosen one, which was timed."""
+    final = outcome.result.final
+    return 1000 * final.forward_seconds_per_sample or None if outcome.multiply_adds == final.multiply_adds else None
+
+
+def _forward_share(outcome: Outcome) -> float | None:
+    took, deepest = _forward_ms(outcome), outcome.result.final.deepest_forward_seconds_per_sample
+    return took / (1000 * deepest) if took and deepest else None
+
+
+SIZE: Final = Measure(
+    "size",
+    "size",
+    "Multiply-adds of one sample's forward pass through the network that is handed over, divided by those of the "
+    "space's deepest network: counted, so independent of the hardware.",
+    _size,
+    better="lower",
+)
+MULTIPLY_ADDS: Final = Measure(
+    "multiply_adds",
+    "multiply-adds",
+    "Multiply-adds of one sample's forward pass through the network that is handed over.",
+    lambda outcome: outcome.multiply_adds,
+    better="lower",
+)
+FORWARD_MS: Final = Measure(
+    "forward_ms",
+    "ms per sample",
+    "Milliseconds that one sample's forward pass takes through the network that the search chose, in a batch of up to "
+    "512: the fastest of nine, measured after the choice.",
+    _forward_ms,
+    unit="ms",
+    better="lower",
+)
+FORWARD_SHARE: Final = Measure(
+    "forward_share",
+    "ms ÷ deepest",
+    "The same, divided by that of the space's deepest network, both measured in turns.",
+    _forward_share,
+    better="lower",
+)
+SIZES: Final = (SIZE, MULTIPLY_ADDS, FORWARD_MS, FORWARD_SHARE)
+
 # --- what the cost bought -----------------------------------------------------------------------------------------
 
 DEPTH: Final = Measure(
@@ -200,6 +256,7 @@ BALANCED_ACCURACY: Final = _quality(  # shown where it differs from accuracy
 COMPARED: Final[tuple[Measure, ...]] = (
     *COSTS,
     DEPTH,
+    *SIZES,
     *QUALITIES,
     BALANCED_ACCURACY,
 )  # what a comparison holds of every method
@@ -227,6 +284,8 @@ HEADLINE: Final[tuple[Measure, ...]] = (  # columns of MLflow's table of searche
     ACCURACY,
     LOG_LIKELIHOOD,
     DEPTH,
+    SIZE,
+    FORWARD_MS,
     *(quality for quality in QUALITIES if quality not in (ACCURACY, LOG_LIKELIHOOD)),
     TRIALS,
     TFLOP,
@@ -253,6 +312,8 @@ POSTERIOR_GAP: Final = Measure(
 )
 DETAILS: Final[tuple[Measure, ...]] = (  # beside the headline in MLflow, for a closer look
     USD,
+    MULTIPLY_ADDS,
+    FORWARD_SHARE,
     BALANCED_ACCURACY,
     Measure(
         "worker_start_device_seconds",

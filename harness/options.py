@@ -102,7 +102,10 @@ class RunOptions(Frozen):
     wait: Annotated[float, AT_LEAST_0] = 600.0
     """Seconds to wait for a node with enough resources (with --address)."""
     storage: str | None = None
-    """Folder or URI for checkpoints that every node can reach (default: HARNESS_STORAGE)."""
+    """Folder or URI that every node can reach, for checkpoints and results: a folder holds them, a URI gets a copy of
+    them (default: HARNESS_STORAGE)."""
+    take_over: bool = False
+    """Make another run that writes to the same results stop, and continue in its place."""
     out: Path = DEFAULT_OUT
     """Folder for the results; with a folder as --storage, that folder unless you give another."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
@@ -113,6 +116,7 @@ class RunOptions(Frozen):
     """Name under which MLflow registers the winner (default: depth-search-SPACE); somebody else's is refused."""
     debug: bool = False
     """Show tracebacks and Ray's own output."""
+    kept_below: Annotated[str, Flag(hidden=True)] = ""  # the folder in a storage that the results of a study are in
     may_exit: Annotated[bool, Flag(hidden=True)] = False  # the process is ours to end: that of the command line is
 
     @classmethod

@@ -432,6 +432,11 @@ def _floor(accuracy: float) -> Floor:
     return Floor(linear=linear, guess=guess, converged=True, seconds=0.1)
 
 
+def _multiply_adds(depth: int, heads: int = 1) -> int:
+    """Two features, width 20, two classes."""
+    return 2 * 20 + depth * 20 * 20 + heads * 20 * 2
+
+
 def _final(study: _Study, d_opt: int, usable: Sequence[TrialRecord]) -> FinalEvaluation:
     ldn = study.method == "ldn"
     rng = np.random.default_rng([study.seed, 13, ldn])
@@ -446,7 +451,10 @@ def _final(study: _Study, d_opt: int, usable: Sequence[TrialRecord]) -> FinalEva
         full=_measures(study, d_opt, "test", True) if ldn else None,
         full_reliability=bins if ldn else (),
         per_depth_test=tuple(
-            DepthMeasures(depth=depth, measures=_measures(study, depth, "test", ldn)) for depth in depths
+            DepthMeasures(
+                depth=depth, measures=_measures(study, depth, "test", ldn), multiply_adds=_multiply_adds(depth)
+            )
+            for depth in depths
         )
         if study.method in ("ldn", "grid")
         else (),
@@ -459,7 +467,10 @@ def _final(study: _Study, d_opt: int, usable: Sequence[TrialRecord]) -> FinalEva
         d_opt_exact=max(0, d_opt - 1) if ldn else None,
         floor=_floor(study.linear_accuracy) if study.linear_accuracy is not None else None,
         parameters=100 + 440 * d_opt,
+        multiply_adds=_multiply_adds(d_opt, heads=d_opt + 1 if ldn else 1),
+        deepest_multiply_adds=_multiply_adds(study.space.depth.max),
         forward_seconds_per_sample=1e-6 * (1 + d_opt),
+        deepest_forward_seconds_per_sample=1e-6 * (1 + study.space.depth.max),
         full_forward_seconds_per_sample=1e-6 * (1 + study.space.depth.max) if ldn else None,
         seconds=0.4,
     )

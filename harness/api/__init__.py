@@ -21,12 +21,25 @@ from harness.text.files import checked_path, write_atomically
 from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
+    from harness.api.pulled import Pulled
     from harness.comparing import Comparison
     from harness.comparing.replays import Replay
     from harness.replaying.recorded import Recorded
     from harness.running.forecast import Forecast
 
-__all__ = ["Results", "UserError", "compare", "export", "init", "load_results", "load_space", "replay", "report", "run"]
+__all__ = [
+    "Results",
+    "UserError",
+    "compare",
+    "export",
+    "init",
+    "load_results",
+    "load_space",
+    "pull",
+    "replay",
+    "report",
+    "run",
+]
 
 
 def load_space(space: Space, *, set: Settings = ()) -> SearchSpace:
@@ -44,7 +57,8 @@ def run(
 
     methods: "all", or a list of names (`harness list` has them), names with options ("name:option=value") and paths.
     seeds: range(3), [0, 1], "0-19" or one seed; each is a repeat of all methods.
-    progress: None shows a live table in a notebook, True in a terminal too, False none.
+    progress: None shows a live table in a notebook, and on stderr where that is a terminal; True also writes lines to
+        stderr where it is none; False shows nothing.
     """
     planned = plan_run(space, RunOptions.of(methods=methods, seeds=seeds, **options))
     from harness.terminal.progress import shown
@@ -105,6 +119,16 @@ def init(data: Folder, target: str | None = None, *, name: str | None = None) ->
     forecast = planned.forecast()  # it reads the data: what is wrong with them shows here
     write_atomically(path, text)
     return path, space, forecast
+
+
+def pull(storage: str, spaces: Sequence[Space] = (), *, out: Folder = DEFAULT_OUT) -> "list[Pulled]":
+    """Brings the results that runs left in a storage, a URI, to this machine; after it, they are as if made here.
+
+    spaces: names; all that the storage has by default. What is in the folder already is not brought again.
+    """
+    from harness.api.pulled import pull
+
+    return pull(storage, spaces, out)
 
 
 # --- replay -------------------------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class PlannedRun:
         return results
 
     def _run(self, show: "Show | None", warn: "Warn") -> Results:
+        from harness.backends.storage import Storage, is_uri
+        from harness.running.mirror import send_looks
         from harness.running.run import run_and_tell
         from harness.running.store import note_looks
 
@@ -86,6 +88,8 @@ class PlannedRun:
         if not options.looks:
             seen_at = len(finished_seeds(options.out, self.space.name))
             results = replace(results, looks=note_looks(options.out, self.space.name, before, seen_at))
+            if options.storage and is_uri(options.storage):
+                send_looks(Storage(options.storage), options.out, self.space.name)
         return results
 
 

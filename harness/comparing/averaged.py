@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.comparing.finished import ByMethod, Finished
 from harness.measures import Outcome
-from harness.schema.records import Measures, ReplayedSearch
+from harness.schema.records import Cost, DepthMeasures, ReplayedSearch
 
 
 class Searches:
@@ -22,7 +22,7 @@ class Searches:
         known = self._all_depths.get(unit.seed)
         if known is None or known is unit or not known.result.final.per_depth_test:
             return [Outcome.of_search(unit.result)]
-        at_depth = {each.depth: each.measures for each in known.result.final.per_depth_test}
+        at_depth = {each.depth: each for each in known.result.final.per_depth_test}
         found = _enumerated(unit, known, at_depth) if is_one_random_depth(unit) else _replayed(unit, at_depth)
         return found or [Outcome.of_search(unit.result)]
 
@@ -35,22 +35,26 @@ def is_one_random_depth(unit: Finished) -> bool:
     return unit.plan.trials == 1 and facts.seeded and not (facts.adaptive or facts.learns_depth or facts.exhaustive)
 
 
-def _enumerated(unit: Finished, all_depths: Finished, at_depth: Mapping[int, Measures]) -> list[Outcome]:
+def _enumerated(unit: Finished, all_depths: Finished, at_depth: Mapping[int, DepthMeasures]) -> list[Outcome]:
     trials = {trial.depth: trial for trial in all_depths.trials if trial.status == "finished"}
     if set(trials) != set(at_depth) or set(at_depth) != set(unit.plan.space.depth.values):
         return []  # of some depth nobody knows what it costs
-    return [Outcome(unit.result, (trial.cost,), depth, at_depth[depth]) for depth, trial in sorted(trials.items())]
+    return [_outcome(unit, trial.cost, at_depth[depth]) for depth, trial in sorted(trials.items())]
 
 
-def _replayed(unit: Finished, at_depth: Mapping[int, Measures]) -> list[Outcome]:
+def _replayed(unit: Finished, at_depth: Mapping[int, DepthMeasures]) -> list[Outcome]:
     found: list[Outcome] = []
-    stopped = {(each.depth, each.epoch): each.measures for each in unit.result.final.stopped_test}
+    stopped = {(each.depth, each.epoch): each for each in unit.result.final.stopped_test}
     for search in unit.result.replayed_choices:
-        quality = stopped.get((search.depth, search.epoch)) if search.stopped else at_depth.get(search.depth)
-        if quality is None:
+        network = stopped.get((search.depth, search.epoch)) if search.stopped else at_depth.get(search.depth)
+        if network is None:
             return []
-        found.append(Outcome(unit.result, (search.cost,), search.depth, quality))
+        found.append(_outcome(unit, search.cost, network))
     return found
+
+
+def _outcome(unit: Finished, cost: Cost, network: DepthMeasures) -> Outcome:
+    return Outcome(unit.result, (cost,), network.depth, network.measures, network.multiply_adds)
 
 
 def averages_said(by_method: ByMethod, searches: Searches) -> list[str]:

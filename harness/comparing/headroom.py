@@ -20,7 +20,9 @@ from harness.measures import (
     DEPTH,
     DEVICE_SECONDS,
     EPOCHS,
+    MULTIPLY_ADDS,
     QUALITIES,
+    SIZE,
     TFLOP,
     TRAIN_SECONDS,
     Measure,
@@ -41,9 +43,12 @@ class OneDepth:
     cost: Cost
     validation: float  # log-likelihood
     test: Measures
+    multiply_adds: int | None = None  # of one sample's forward pass; None: not known to an earlier version
 
-    def values(self, depth: int) -> Values:
+    def values(self, depth: int, deepest: "OneDepth") -> Values:
         known = {each.key: each.of(self.test) for each in (*QUALITIES, BALANCED_ACCURACY)}
+        if self.multiply_adds is not None and deepest.multiply_adds:
+            known |= {SIZE.key: self.multiply_adds / deepest.multiply_adds, MULTIPLY_ADDS.key: self.multiply_adds}
         return {
             DEVICE_SECONDS.key: self.cost.device_seconds,
             TRAIN_SECONDS.key: self.cost.train_seconds,
@@ -68,7 +73,7 @@ class AllDepths:
         return cls(seed, at, _smallest_of_the_best({depth: each.validation for depth, each in at.items()}))
 
     def values(self, depth: int) -> Values:
-        return self.at[depth].values(depth)
+        return self.at[depth].values(depth, self.at[max(self.at)])
 
     def searched(self) -> Values:
         """The network that was chosen, at the cost of all of them."""
@@ -87,13 +92,13 @@ _COST_KEYS = (DEVICE_SECONDS.key, TRAIN_SECONDS.key, TFLOP.key, EPOCHS.key)
 def all_depths_of(unit: Finished) -> AllDepths | None:
     """None: a depth failed, was never trained, or was not evaluated on the test set."""
     trials = {trial.depth: trial for trial in unit.trials if trial.status == "finished"}
-    tests = {each.depth: each.measures for each in unit.result.final.per_depth_test}
+    tests = {each.depth: each for each in unit.result.final.per_depth_test}
     at: dict[int, OneDepth] = {}
     for depth in unit.plan.space.depth.values:
         trial, test = trials.get(depth), tests.get(depth)
         if trial is None or test is None or trial.val is None or not math.isfinite(trial.val.log_likelihood):
             return None
-        at[depth] = OneDepth(trial.cost, trial.val.log_likelihood, test)
+        at[depth] = OneDepth(trial.cost, trial.val.log_likelihood, test.measures, test.multiply_adds)
     return AllDepths(unit.seed, at, unit.result.d_opt) if unit.result.d_opt in at else None
 
 

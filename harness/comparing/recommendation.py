@@ -120,7 +120,7 @@ def _no_search(known: Known, needed: Headroom) -> Recommendation:
         use=rule,
         sentence=f"{what} and do not search: {rule} stays within the margins of {needed.search}'s choice{share}.",
         rests_on=_measured(known, needed, rule),
-        costs=_share(known, needed, rule),
+        costs=_share(known, needed, rule) + _larger(pair),
         risks=_outside(pair),
     )
 
@@ -309,6 +309,12 @@ def _share(known: Known, needed: Headroom, rule: str) -> str:
         return "a single training"
     ours, theirs = (mean_and_spread(rows[name].values[known.cost.key]) for name in (rule, needed.search))
     return f"{ours} {known.cost.unit} a seed instead of {needed.search}'s {theirs}"
+
+
+def _larger(pair: Pair) -> str:
+    if pair.size is None or pair.size_ratio is None or pair.size.outcome != "larger":
+        return ""
+    return f"; a network {ratio_with_ends(pair.size_ratio)} the size of {pair.baseline}'s"
 
 
 def _cost_of(known: Known, pair: Pair) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.comparing.costs import leading_cost
 from harness.comparing.numbers import inverse, ratio_with_ends, signed_and_spread
-from harness.comparing.sentences import COST_WORDS, names_phrase
+from harness.comparing.sentences import COST_WORDS, names_phrase, sizes_phrase
 from harness.comparing.tables import (
     TEXT_COLUMNS,
     TableView,
@@ -25,8 +25,8 @@ from harness.comparing.tables import (
     verdict_table,
 )
 from harness.comparing.values import Comparison, Pair, Recommendation
-from harness.judging.words import kind_of, shown
-from harness.measures import COMPARED, Measure
+from harness.judging.words import WITHHELD, kind_of, shown
+from harness.measures import COMPARED, SIZE, Measure
 from harness.statistics import Interval
 from harness.text.shown import counted, markdown_text
 
@@ -45,7 +45,12 @@ def verdict(comparison: Comparison) -> RenderableType:
     who = f" · {_who(comparison)}" if stage.pairs else ""
     title = f"{comparison.space} · {counted(len(comparison.seeds), 'seed')}{who}"
     return Panel(
-        Group(recommended(comparison.recommendation), *tables, footer),
+        Group(
+            recommended(comparison.recommendation),
+            *tables,
+            *([Text(f"\n{sizes}")] if (sizes := sizes_phrase(stage)) else []),
+            footer,
+        ),
         title=Text(title),
         title_align="left",
         box=box.ROUNDED,
@@ -259,12 +264,14 @@ def as_csv(comparison: Comparison) -> str:
 def _against(pair: Pair, measure: Measure) -> tuple[object, ...]:
     """method ÷ baseline of a cost, method − baseline of a quality."""
     found, by = pair.differences.get(measure.key), "difference"
+    if measure is SIZE:
+        found, by = pair.size_ratio, "ratio"
     if measure.key in pair.cost_ratios:
         found, by = inverse(pair.cost_ratios[measure.key]), "ratio"
     if found is None:
         return _NOTHING
-    verdict = pair.verdicts.get(measure.key)
-    word = outcome_of(pair, measure) if pair.withheld or verdict else ""
+    verdict = pair.size if measure is SIZE else pair.verdicts.get(measure.key)
+    word = WITHHELD if pair.withheld else verdict.outcome if verdict else ""
     judged_by = (verdict.margin, word, verdict.seeds_needed) if verdict else (None, word, None)
     median, failed = pair.medians.get(measure.key), pair.failures.get(measure.key)
     middle = (median.median, median.low, median.high) if median else (None,) * 3

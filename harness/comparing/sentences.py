@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 from harness.comparing.numbers import gain, inverse, listed, loss, plain, ratio, ratio_with_ends, signed
 from harness.comparing.values import Headroom, Pair, Stage
 from harness.judging.two_keys import MOST_SEEDS, Verdict
-from harness.judging.words import plain_part
+from harness.judging.words import UNANSWERED, plain_part, shown
 from harness.measures import DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP, Measure, judged
 from harness.schema.settings import Margins
 from harness.statistics import Failures, Interval
@@ -13,6 +13,17 @@ from harness.text.shown import counted
 
 AGAIN = "all of them together, or a refit with --refit, are alternatives"
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
+
+
+def sizes_phrase(stage: Stage) -> str:
+    """`Network size, divided by grid's: elastic 0.62× (0.55–0.70), smaller.`; "" where no size differs for certain."""
+    clear = [
+        f"{stage.name_of(pair)} {ratio_with_ends(pair.size_ratio)}, {shown(pair.size.outcome)}"
+        for pair in stage.pairs
+        if pair.size and pair.size_ratio and pair.size.outcome not in UNANSWERED
+    ]
+    whose = f"divided by {stage.against}'s" if stage.against else "divided by that of"
+    return f"Network size, {whose}: {'; '.join(clear)}." if clear else ""
 
 
 def too_few(stage: Stage) -> str:
@@ -78,7 +89,17 @@ def sentence(pair: Pair, contaminated: bool) -> str:
         for measure in QUALITIES
         if measure.key in pair.verdicts
     ]
-    return "; ".join([costs, *qualities]) + "."
+    return "; ".join(filter(None, (costs, *qualities, _size_phrase(pair)))) + "."
+
+
+def _size_phrase(pair: Pair) -> str:
+    """`its network is smaller: 0.62× (0.55–0.70) the size`; "" where sizes are not known."""
+    if pair.size is None or pair.size_ratio is None:
+        return ""
+    times = _times(pair.size_ratio)
+    if pair.size.outcome in UNANSWERED:
+        return f"whether its network is smaller is undecided ({times})"
+    return f"its network is {shown(pair.size.outcome)}, {times}"
 
 
 def _is_clear(pair: Pair, cost: Measure) -> bool:
@@ -202,7 +223,8 @@ def headroom_phrase(found: Headroom) -> str:
     asked = [quality for quality in QUALITIES if quality.key in pair.verdicts]
     match found.outcome:
         case "no search is needed":
-            return f"No search is needed: {rule} stays within every margin of {found.search}'s choice."
+            whose = f"{found.search}'s choice{_smaller(pair)}"
+            return f"No search is needed: {rule} stays within every margin of {whose}."
         case "search pays":
             lost = [quality for quality in asked if word_of(pair, quality.key) == "worse beyond the margin"]
             return (
@@ -223,6 +245,17 @@ def headroom_phrase(found: Headroom) -> str:
                 f"Whether a search is needed is not decided: {rule} differs from {found.search}'s choice by "
                 f"{_differences(pair, open_)}; {needed}."
             )
+
+
+def _smaller(rule: Pair) -> str:
+    """What a search may be good for where it is not needed; "" where its choice is not smaller for certain."""
+    if rule.size is None or rule.size_ratio is None or rule.size.outcome != "larger":
+        return ""
+    return f", which is smaller: {_times(inverse(rule.size_ratio))}"
+
+
+def _times(size: Interval) -> str:
+    return f"{ratio_with_ends(size)} the size"
 
 
 def _losses(pair: Pair, qualities: Sequence[Measure]) -> str:

@@ -13,8 +13,8 @@ from harness.comparing.costs import contamination, leading_cost
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import ByMethod, Finished, paired
 from harness.comparing.values import Contamination, MethodRow, Pair, Stage
-from harness.judging.two_keys import Looks, Question, Verdict, judge
-from harness.measures import ACCURACY, COMPARED, COSTS, LOG_LIKELIHOOD, QUALITIES, Measure, Outcome, judged
+from harness.judging.two_keys import SIZE_WORDS, Looks, Question, Verdict, judge
+from harness.measures import ACCURACY, COMPARED, COSTS, LOG_LIKELIHOOD, QUALITIES, SIZE, Measure, Outcome, judged
 from harness.schema.records import SearchResult
 from harness.schema.settings import Margins
 from harness.statistics import (
@@ -109,7 +109,8 @@ def row_of(name: str, seeds: tuple[int, ...], values: Sequence[Mapping[str, floa
 
 def with_verdicts(stage: Stage, cost: Measure | None, margins: Margins, looks: Looks) -> Stage:
     """The stage judged. The family of verdicts that hold together is: all pairs of the stage that are not withheld ×
-    (the cost that leads, where it is a question, and every quality with a margin). Nothing else is claimed of a stage.
+    (the cost that leads, where it is a question, and every quality with a margin). The sizes of the networks are a
+    family of their own. Nothing else is claimed of a stage.
 
     Its intervals become those that the verdicts follow from."""
     rows = {row.method: row for row in stage.rows}
@@ -125,10 +126,23 @@ def with_verdicts(stage: Stage, cost: Measure | None, margins: Margins, looks: L
     )
     return stage.model_copy(
         update={
-            "pairs": tuple(judged_pairs),
+            "pairs": _sized(rows, list(judged_pairs), looks),
             "median_confidence": family.median_confidence,
             "fewest_seeds": family.fewest_seeds,
         }
+    )
+
+
+def _sized(rows: Mapping[str, MethodRow], pairs: Sequence[Pair], looks: Looks) -> tuple[Pair, ...]:
+    """Which of them hands over the smaller network, where that is known and compared on equal terms."""
+    questions: dict[int, Question] = {}
+    for place, pair in enumerate(pairs):
+        ours, theirs = (on_seeds(rows[method], pair.seeds).get(SIZE.key) for method in (pair.method, pair.baseline))
+        if ours and theirs and not pair.withheld and min(*ours, *theirs) > 0:
+            questions[place] = Question(tuple(log_ratios(theirs, ours)), words=SIZE_WORDS)
+    said = dict(zip(questions, judge(list(questions.values()), looks).verdicts, strict=True))
+    return tuple(
+        pair.model_copy(update={"size": said[place]}) if place in said else pair for place, pair in enumerate(pairs)
     )
 
 

@@ -24,10 +24,13 @@ from harness.measures import (
     DEPTH,
     DEVICE_SECONDS,
     QUALITIES,
+    SIZE,
+    SIZES,
     Better,
     Measure,
     shown_phases,
 )
+from harness.text.shown import counted
 
 MORE_ROWS = "more test rows, not seeds"
 MOST_CLASSES = 30  # of a table
@@ -48,6 +51,8 @@ def verdict_table(comparison: Comparison) -> TableView:
     """Every verdict: who is compared with whom, a word for each question, and what was measured."""
     stage, cost = comparison.search, leading_cost(comparison.contamination)
 
+    sized = (SIZE.title,) if any(pair.size for pair in stage.pairs) else ()
+
     def share(pair: Pair) -> str:
         found = pair.cost_ratios.get(cost.key)
         return f"{_said(pair, cost)}, {ratio_with_ends(inverse(found))}" if found else "not recorded"
@@ -60,12 +65,23 @@ def verdict_table(comparison: Comparison) -> TableView:
         if stage.against
         else "Verdicts, one against each method",
         caption=f"Cost ratio or mean difference, with its {confidence(stage)} interval.",
-        columns=("method", COST_WORDS[cost.key], *(measure.title for measure in comparison.judged)),
+        columns=("method", COST_WORDS[cost.key], *sized, *(measure.title for measure in comparison.judged)),
         rows=tuple(
-            (stage.name_of(pair), share(pair), *(quality(pair, measure) for measure in comparison.judged))
+            (
+                stage.name_of(pair),
+                share(pair),
+                *([_size(pair)] if sized else []),
+                *(quality(pair, measure) for measure in comparison.judged),
+            )
             for pair in stage.pairs
         ),
     )
+
+
+def _size(pair: Pair) -> str:
+    if pair.size is None or pair.size_ratio is None:
+        return WITHHELD if pair.withheld else "–"
+    return f"{shown(pair.size.outcome)}, {ratio_with_ends(pair.size_ratio)}"
 
 
 def _said(pair: Pair, measure: Measure) -> str:
@@ -175,6 +191,41 @@ def quality_table(stage: Stage, floor: Floor | None) -> TableView:
     )
 
 
+def size_table(stage: Stage) -> TableView:
+    """Of the network that is handed over, counted and timed; "–" where it was not timed."""
+    measures = [each for each in SIZES if any(each.key in row.values for row in stage.rows)]
+    judged = {pair.method: pair for pair in stage.pairs} if stage.against else {}
+
+    def against(row: MethodRow) -> tuple[str, ...]:
+        if not judged:
+            return ()
+        pair = judged.get(row.method)
+        ratio = ratio_with_ends(pair.size_ratio) if pair and pair.size_ratio else "–"
+        word = shown(pair.size.outcome) if pair and pair.size else WITHHELD if pair and pair.withheld else "–"
+        return ratio, word
+
+    def cell(row: MethodRow, measure: Measure) -> str:
+        return mean_and_spread(row.values[measure.key]) if measure.key in row.values else "–"
+
+    return TableView(
+        title=f"Size of the network, {stage.name}",
+        caption="Of the network that is handed over, mean over seeds ± half of the 95 % t interval. Multiply-adds: of "
+        "one sample's forward pass, counted; size: divided by those of the space's deepest network. Milliseconds: in "
+        "batches of up to 512, the fastest of nine, in turns with the deepest network."
+        + (
+            f" ÷ {stage.against}: geometric mean of ratios paired by seed. Its verdicts hold together."
+            if judged
+            else ""
+        ),
+        columns=(
+            "method",
+            *(measure.title for measure in measures),
+            *((f"÷ {stage.against}", "verdict") if judged else ()),
+        ),
+        rows=tuple((row.method, *(cell(row, measure) for measure in measures), *against(row)) for row in stage.rows),
+    )
+
+
 def _is_unbalanced(row: MethodRow) -> bool:
     """Whether it makes a difference that classes are not equally frequent."""
     both = zip(row.per_seed[ACCURACY.key], row.per_seed.get(BALANCED_ACCURACY.key, ()), strict=False)
@@ -261,23 +312,25 @@ def _failed(pair: Pair, measure: Measure) -> str:
 
 def headroom_table(headroom: Headroom) -> TableView:
     """What comes without a search, beside the choice of one. The verdicts on it are a table of their own."""
-    qualities = [each for each in QUALITIES if all(each.key in row.values for row in headroom.stage.rows)]
-    whole = next(row for row in headroom.stage.rows if row.method == headroom.search).values[DEVICE_SECONDS.key].mean
+    rows = headroom.stage.rows
+    qualities = [each for each in QUALITIES if each.margin and all(each.key in row.values for row in rows)]
+    sized = [SIZE] if all(SIZE.key in row.values for row in rows) else []
+    whole = next(row for row in rows if row.method == headroom.search).values[DEVICE_SECONDS.key].mean
     return TableView(
         title="Without a search",
-        caption=f"Read off the networks that {headroom.search} trained; mean over seeds ± half of the 95 % t interval. "
+        caption=f"Read off the networks that {headroom.search} trained on "
+        f"{counted(len(rows[0].seeds), 'seed')}; mean over seeds ± half of the 95 % t interval. "
         "A random depth: the exact mean over depths. The best constant depth: for each seed the one that is best on "
         "validation on the other seeds; shown, not judged, since its values depend on each other. "
         f"÷ {headroom.search}: mean device-seconds divided by {headroom.search}'s.",
-        columns=("rule", "n", f"÷ {headroom.search}", DEPTH.title, *(each.title for each in qualities)),
+        columns=("rule", f"÷ {headroom.search}", *(each.title for each in (DEPTH, *sized, *qualities))),
         rows=tuple(
             (
                 row.method,
-                str(len(row.seeds)),
                 f"{row.values[DEVICE_SECONDS.key].mean / whole:.2f}" if whole else "–",
-                *(mean_and_spread(row.values[measure.key]) for measure in (DEPTH, *qualities)),
+                *(mean_and_spread(row.values[measure.key]) for measure in (DEPTH, *sized, *qualities)),
             )
-            for row in headroom.stage.rows
+            for row in rows
         ),
     )
 
@@ -444,5 +497,6 @@ def _stage_tables(stage: Stage, comparison: Comparison) -> list[TableView]:
         cost_table(stage, comparison.exhaustive),
         *([ratio_table(stage)] if stage.pairs else []),
         quality_table(stage, comparison.floor),
+        *([size_table(stage)] if any(SIZE.key in row.values for row in stage.rows) else []),
         *([difference_table(stage, comparison)] if stage.pairs else []),
     ]

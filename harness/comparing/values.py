@@ -36,8 +36,21 @@ class Pair(Frozen):
     failures: dict[str, Failures] = Field(default_factory=dict)  # of the measures with a margin
     row_errors: dict[str, float] = Field(default_factory=dict)  # standard errors of the differences over test rows
     verdicts: dict[str, Verdict]  # of the cost that leads and of the measures with a margin; empty when withheld
+    size: Verdict | None = None  # is its network the smaller one? None: not known to an earlier version, or withheld
     unequal: tuple["Difference", ...]  # fairness differences between these units
     withheld: tuple[str, ...]  # why there is no verdict; empty when there is one
+
+    @property
+    def size_ratio(self) -> Interval | None:
+        """method / baseline, with the interval that the verdict follows from: below 1 the method's is smaller."""
+        if self.size is None:
+            return None
+        mean, low, high = (
+            None if each is None else math.exp(-each)
+            for each in (self.size.advantage.mean, self.size.advantage.high, self.size.advantage.low)
+        )
+        assert mean is not None
+        return Interval(mean=mean, low=low, high=high, n=self.size.advantage.n)
 
     def row_half_width(self, key: str) -> float | None:
         """Over test rows, at the confidence of the intervals over seeds; None: not known, or part of these."""
@@ -46,8 +59,8 @@ class Pair(Frozen):
 
     def rows_rule(self, key: str) -> bool:
         """Whether the error over test rows is the larger one: more seeds do not help then."""
-        over_rows, over_seeds = self.row_half_width(key), self.differences[key].half_width
-        return over_rows is not None and over_rows > (over_seeds or 0.0)
+        over_rows = self.row_half_width(key)
+        return over_rows is not None and over_rows > (self.differences[key].half_width or 0.0)
 
     def both_errors(self, key: str) -> float | None:
         """Half-width of an interval for fresh seeds and fresh test rows: both in quadrature."""
@@ -282,6 +295,9 @@ class Comparison(Frozen):
 
     @property
     def is_decided(self) -> bool:
-        """Whether more seeds would change no verdict: those that are withheld need something else."""
+        """Whether more seeds would change no verdict: those that are withheld need something else.
+
+        Sizes are told, not waited for: methods that choose about the same depths never differ in them.
+        """
         verdicts = [pair.verdicts.values() for pair in self.search.pairs if not pair.unequal]
         return bool(verdicts) and all(said and all(each.is_decided for each in said) for said in verdicts)

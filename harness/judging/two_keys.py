@@ -40,6 +40,8 @@ Array = NDArray[np.float64]
 Looks = tuple[int, ...]  # numbers of seeds at which a table is, or would have been, judged; fewer than two: once
 
 SIMULATED: Final = 100_000  # studies, to adjust key 2 for interim analyses
+COST_WORDS: Final[tuple[Outcome, Outcome]] = ("cheaper", "dearer")
+SIZE_WORDS: Final[tuple[Outcome, Outcome]] = ("smaller", "larger")
 TIE: Final = 1e-12  # differences closer than this to a boundary are on it: they come from rounding
 MOST_SEEDS: Final = 1000  # beyond this a number of seeds needed is no advice
 SURE_ENOUGH: Final = 0.8  # the chance that so many seeds decide
@@ -50,8 +52,9 @@ _FUTURES: Final = 200  # simulated, of one question
 class Question:
     """Is a method better or worse than the baseline, and is it worse by the margin or more?"""
 
-    advantages: tuple[float, ...]  # per seed, positive is better; of a cost: log(baseline / method)
-    margin: float | None = None  # None: a cost
+    advantages: tuple[float, ...]  # per seed, positive is better; of a cost or a size: log(baseline / method)
+    margin: float | None = None  # None: a cost or a size
+    words: tuple[Outcome, Outcome] = COST_WORDS  # without a margin: above 0 and below it
 
     @property
     def boundaries(self) -> tuple[float, ...]:
@@ -96,7 +99,7 @@ def judge(questions: Sequence[Question], looks: Looks = ()) -> Family:
 
     def verdict(question: Question, sign: Array, mean: Array) -> Verdict:
         values = question.advantages
-        outcome = outcome_of(sign, mean, question.margin is None)
+        outcome = outcome_of(sign, mean, None if question.margin is not None else question.words)
         if outcome == "undecided" and float(sign_p(0, len(values), looks)) > found.sign_level:
             outcome = "too few seeds"
         open_ = not is_plain(outcome) and len(values) > 1
@@ -286,19 +289,21 @@ def _claims(found: Sequence[Key]) -> tuple[Array, float]:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def outcome_of(sign: Array, mean: Array, is_cost: bool) -> Outcome:
-    """The word for what is certain by both keys; failing that, for what is certain on most seeds."""
-    by_both = _word(np.where(sign == mean, sign, 0.0), is_cost)
+def outcome_of(sign: Array, mean: Array, words: tuple[Outcome, Outcome] | None) -> Outcome:
+    """The word for what is certain by both keys; failing that, for what is certain on most seeds.
+
+    `words`: of what has no margin."""
+    by_both = _word(np.where(sign == mean, sign, 0.0), words)
     if by_both != "undecided":
         return by_both
-    most = _word(sign, is_cost)
+    most = _word(sign, words)
     return most if most == "undecided" else cast(Outcome, most + ON_MOST_SEEDS)
 
 
-def _word(claims: Array, is_cost: bool) -> Outcome:
+def _word(claims: Array, words: tuple[Outcome, Outcome] | None) -> Outcome:
     at_zero, at_margin = claims
-    if is_cost:
-        return "cheaper" if at_zero > 0 else "dearer" if at_zero < 0 else "undecided"
+    if words is not None:
+        return words[0] if at_zero > 0 else words[1] if at_zero < 0 else "undecided"
     if at_zero > 0:
         return "better"
     if at_margin == 0:

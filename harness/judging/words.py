@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 Plain = Literal[
-    "better", "as good", "slightly worse", "worse", "worse beyond the margin", "cheaper", "dearer"
+    "better", "as good", "slightly worse", "worse", "worse beyond the margin", "cheaper", "dearer", "smaller", "larger"
 ]  # asserted of the typical seed and of the mean
 OnMostSeeds = Literal[
     "better on most seeds",
@@ -19,6 +19,8 @@ OnMostSeeds = Literal[
     "worse beyond the margin on most seeds",
     "cheaper on most seeds",
     "dearer on most seeds",
+    "smaller on most seeds",
+    "larger on most seeds",
 ]  # of the typical seed alone
 Open = Literal["undecided", "too few seeds"]
 Outcome = Plain | OnMostSeeds | Open
@@ -53,6 +55,8 @@ WORDS: Final = {
         Word("worse beyond the margin", "The typical seed is worse by more than the margin.", "bad"),
         Word("cheaper", "The typical seed costs less.", "good"),
         Word("dearer", "The typical seed costs more.", "bad", shown="more expensive"),
+        Word("smaller", "The network of the typical seed is smaller.", "good"),
+        Word("larger", "The network of the typical seed is larger.", "bad"),
         Word("undecided", "Nothing: these seeds do not tell.", "open"),
         Word("too few seeds", "Nothing: with so few seeds no verdict of this table could be given.", "none"),
         Word(WITHHELD, "Nothing: the two were not compared on equal terms.", "none"),

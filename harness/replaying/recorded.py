@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import Field
+
 from harness.comparing.fairness import LOAD, differences_between
 from harness.comparing.finished import Finished
 from harness.comparing.headroom import AllDepths, OneDepth
@@ -30,6 +32,7 @@ class OneShotRun(Frozen):
     tflop: float
     epochs: Count
     wall_seconds: float
+    test: Measures | None = None  # of its own network; None in a table of version 0.2.0 and before
     differs: str = ""  # from the recordings of its seed in something that costs or numbers depend on
 
 
@@ -41,6 +44,9 @@ class Recorded(Frozen):
     gpus_per_trial: float
     recordings: tuple[Recording, ...]
     tests: dict[str, Measures]  # "seed/depth" → of that depth's network on the test set; analysis only
+    multiply_adds: dict[str, Count] = Field(
+        default_factory=dict
+    )  # "depth" → of one sample's forward pass; analysis only
     one_shots: tuple[OneShotRun, ...]
 
     @property
@@ -78,7 +84,7 @@ class Recorded(Frozen):
         for seed in self.seeds:
             last = {depth: each.progress[-1] for depth, each in self.of_seed(seed).items()}
             at = {
-                depth: OneDepth(progress.cost, progress.val.log_likelihood, test)
+                depth: OneDepth(progress.cost, progress.val.log_likelihood, test, self.multiply_adds.get(str(depth)))
                 for depth, progress in sorted(last.items())
                 if progress.val and (test := self.tests.get(f"{seed}/{depth}"))
             }
@@ -122,18 +128,21 @@ def recorded_in(out: Path, space: str) -> Recorded:
         )
     recordings: dict[tuple[int, int], Recording] = {}
     tests: dict[str, Measures] = {}
+    sizes: dict[str, int] = {}
     for unit in searches:
         if (unit.plan.cpus_per_trial, unit.plan.gpus_per_trial) != (like.cpus_per_trial, like.gpus_per_trial):
             continue  # its seconds are another machine share's
         for each in recordings_in(UnitFolder(out, space, unit.plan.method, unit.plan.seed)):
             recordings.setdefault((each.seed, each.depth), each)
         tests |= _tests(unit)
+        sizes |= _sizes(unit)
     return Recorded(
         space=like.space,
         cpus_per_trial=like.cpus_per_trial,
         gpus_per_trial=like.gpus_per_trial,
         recordings=tuple(recordings[key] for key in sorted(recordings)),
         tests=tests,
+        multiply_adds=sizes,
         one_shots=tuple(_one_shots(trained, {unit.plan.seed: unit for unit in reversed(searches)})),
     )
 
@@ -141,6 +150,12 @@ def recorded_in(out: Path, space: str) -> Recorded:
 def _tests(unit: Unit) -> Mapping[str, Measures]:
     assert unit.result is not None
     return {f"{unit.plan.seed}/{each.depth}": each.measures for each in unit.result.final.per_depth_test}
+
+
+def _sizes(unit: Unit) -> Mapping[str, int]:
+    assert unit.result is not None
+    known = {str(each.depth): each.multiply_adds for each in unit.result.final.per_depth_test}
+    return {depth: size for depth, size in known.items() if size is not None}
 
 
 def _one_shots(units: Iterable[Unit], searches: Mapping[int, Unit]) -> Iterable[OneShotRun]:
@@ -156,6 +171,7 @@ def _one_shots(units: Iterable[Unit], searches: Mapping[int, Unit]) -> Iterable[
                 tflop=cost.tflop,
                 epochs=cost.epochs,
                 wall_seconds=cost.held_seconds,
+                test=unit.result.final.chosen,
                 differs=_difference(unit, searches[unit.plan.seed]),
             )
 

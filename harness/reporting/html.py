@@ -10,7 +10,7 @@ from harness.comparing.tables import detail_tables, family, how_verdicts_follow,
 from harness.comparing.values import Comparison, Pair, Stage
 from harness.judging.words import shown
 from harness.keys import model_name
-from harness.measures import DEVICE_SECONDS, QUALITIES, TFLOP
+from harness.measures import DEVICE_SECONDS, QUALITIES, SIZE, TFLOP
 from harness.reporting.gallery import all_figures
 from harness.reporting.page import badge, banner, figures, page, section, tables
 from harness.reporting.reproduce import reproduce
@@ -101,11 +101,11 @@ def _folded(title: str, kind: str, lines: Sequence[str]) -> list[str]:
 def _card(comparison: Comparison, stage: Stage, pair: Pair) -> str:
     """One number, what it is of, and a word for each quality."""
     lead = leading_cost(comparison.contamination)
+    said = {m.title: pair.verdicts[m.key] for m in QUALITIES if m.key in pair.verdicts}
+    said |= {SIZE.title: pair.size} if pair.size else {}
     badges = "".join(
-        f'<span class="badge {badge(pair.verdicts[m.key].outcome)}">'
-        f"{html_text(m.title)}: {html_text(shown(pair.verdicts[m.key].outcome))}</span>"
-        for m in QUALITIES
-        if m.key in pair.verdicts
+        f'<span class="badge {badge(verdict.outcome)}">{html_text(title)}: {html_text(shown(verdict.outcome))}</span>'
+        for title, verdict in said.items()
     )
     if pair.withheld:
         badges = '<span class="badge open">withheld</span>'

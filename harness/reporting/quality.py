@@ -9,30 +9,44 @@ from harness.comparing.numbers import plain
 from harness.comparing.tables import confidence
 from harness.comparing.values import Comparison, MethodRow
 from harness.judging.words import shown
-from harness.measures import ACCURACY, DEVICE_SECONDS, Measure
+from harness.measures import ACCURACY, DEVICE_SECONDS, SIZE, Measure
 from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
 from harness.statistics import Interval
 
 
 def quality_against_cost(comparison: Comparison) -> Drawing:
+    return _quality_against(
+        DEVICE_SECONDS, comparison, "quality", "Quality against cost", "device-seconds per search (log scale)"
+    )
+
+
+def quality_against_size(comparison: Comparison) -> Drawing | None:
+    """None where a result of an earlier version does not say how large its network is."""
+    if not all(SIZE.key in row.values for row in comparison.search.rows):
+        return None
+    label = "multiply-adds of the network that is handed over ÷ the deepest network's (log scale)"
+    return _quality_against(SIZE, comparison, "size", "Quality against the size of the network", label)
+
+
+def _quality_against(x: Measure, comparison: Comparison, name: str, title: str, label: str) -> Drawing:
     rows = comparison.search.rows
     measures = [measure for measure in comparison.qualities if measure.better == "higher"]
-    fronts = {measure.key: pareto_front(rows, measure.key) for measure in measures}
+    fronts = {measure.key: pareto_front(rows, measure.key, x.key) for measure in measures}
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         for axes, measure in zip(panels, measures, strict=True):
             front = sorted(
-                (row.values[DEVICE_SECONDS.key].mean, row.values[measure.key].mean)
+                (row.values[x.key].mean, row.values[measure.key].mean)
                 for row in rows
                 if row.method in fronts[measure.key]
             )
             axes.step(*zip(*front, strict=True), where="post", color=MUTED, lw=1.1, ls="--", label="Pareto front")
             for index, row in enumerate(rows):
-                cost, quality = row.values[DEVICE_SECONDS.key], row.values[measure.key]
+                cost, quality = row.values[x.key], row.values[measure.key]
                 colour, marker = comparison.colours[row.method], MARKERS[index % len(MARKERS)]
                 axes.plot(
-                    row.per_seed[DEVICE_SECONDS.key],
+                    row.per_seed[x.key],
                     row.per_seed[measure.key],
                     marker,
                     ms=3,
@@ -56,34 +70,34 @@ def quality_against_cost(comparison: Comparison) -> Drawing:
                 low, high = axes.get_ylim()
                 axes.set_ylim(low, min(high, 1.0 + 0.05 * (1.0 - low)))  # an interval may pass 1, an accuracy cannot
         plain_axis(panels[-1], log=True)
-        panels[-1].set_xlabel("device-seconds per search (log scale)")
+        panels[-1].set_xlabel(label)
         legend_below(figure, panels[0])
 
     parts = "; ".join(
-        f"{row.method} costs {plain(row.values[DEVICE_SECONDS.key].mean)} s, "
+        f"{row.method}: {x.title} {plain(row.values[x.key].mean)}, "
         + ", ".join(f"{measure.title} {plain(row.values[measure.key].mean)}" for measure in measures)
         for row in rows
     )
     best = "; ".join(f"{measure.title}: {', '.join(fronts[measure.key])}" for measure in measures)
     return draw(
-        "quality",
-        "Quality against cost",
+        name,
+        title,
         "Up and to the left is better. Large marks: means with 95 % intervals; small ones: seeds. Dashed: the Pareto "
-        "front of the means, methods that nothing else beats in both cost and quality.",
+        "front of the means, methods that nothing else beats in both.",
         f"{parts}. On the Pareto front: {best}.",
         2.3 * len(measures),
         paint,
     )
 
 
-def pareto_front(rows: Sequence[MethodRow], key: str) -> list[str]:
-    """Methods whose mean is beaten by no other in both cost and quality (higher is better)."""
-    points = {row.method: (row.values[DEVICE_SECONDS.key].mean, row.values[key].mean) for row in rows}
+def pareto_front(rows: Sequence[MethodRow], key: str, cost: str = DEVICE_SECONDS.key) -> list[str]:
+    """Methods whose mean is beaten by no other in both cost, or size, and quality (higher is better)."""
+    points = {row.method: (row.values[cost].mean, row.values[key].mean) for row in rows}
     return [
         method
-        for method, (cost, quality) in points.items()
+        for method, (spent, quality) in points.items()
         if not any(
-            other_cost <= cost and other >= quality and (other_cost, other) != (cost, quality)
+            other_cost <= spent and other >= quality and (other_cost, other) != (spent, quality)
             for other_cost, other in points.values()
         )
     ]

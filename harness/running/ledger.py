@@ -207,6 +207,7 @@ class AttemptLog:
     begun_with: Cost = field(default_factory=Cost)  # the same, by its worker's clock
     gap: tuple[float, float] = (0.0, 0.0)  # seconds in which its driver was stopped, and in which the machine slept
     stopped: float = 0.0  # of those in which its driver was stopped: in which it waited for it
+    in_vain: float = 0.0  # seconds of work in a checkpoint of its own that was not taken
 
     @property
     def clock_seconds(self) -> float:
@@ -322,6 +323,9 @@ class TrialLog:
             begun_with = report.facts.resumed_from
             attempt.begun_with, attempt.epoch = begun_with, begun_with.epochs
             attempt.resumed_from = self.work = _without_waiting(begun_with, self._suspended_until(begun_with))
+            if (not_taken := report.facts.not_taken) and len(self.attempts) > 1:
+                before = self.attempts[-2]
+                before.in_vain = max(0.0, not_taken.held_seconds - before.begun_with.held_seconds)
         if report.progress:
             attempt.epoch = report.progress.epoch
             self.progress, self.kept = self._as_it_worked(attempt, report.progress), report.kept
@@ -390,7 +394,7 @@ class TrialLog:
         A killed driver sees less: the worker went on and wrote a checkpoint that nobody reported.
         """
         pairs = zip(self.attempts, self._kept_seconds(), strict=True)
-        return [(attempt, max(attempt.seen_seconds, kept), kept) for attempt, kept in pairs]
+        return [(attempt, max(attempt.seen_seconds, kept, attempt.in_vain), kept) for attempt, kept in pairs]
 
     def attempt_records(self) -> tuple[Attempt, ...]:
         records = []

@@ -26,7 +26,9 @@ from harness.schema.settings import ArraysData, DataSettings, ImageFolderData, T
 from harness.scratch import scratch_folder
 
 _TASK = "task"  # in the configuration of a Tune trial
+_UP_TO = "up_to"  # beside it
 _PAYLOAD = "payload"  # in its reports
+MODEL, ROWS = "model.pt", "rows"  # files of a unit in the storage of checkpoints
 
 
 class TrainTask(Frozen):
@@ -75,6 +77,7 @@ class FinalTask(Frozen):
     epochs: Count  # its best one
     chosen: str  # key of its checkpoint
     d_opt: Count
+    deepest: Count | None = None  # depth of the space's deepest network; None in older ledgers
     others: tuple[tuple[str, Count], ...]  # checkpoints of other fixed depths, and the depths. Analysis only.
     stopped: tuple[tuple[Count, Count], ...] = ()  # depths and epochs at which other replays' choices were stopped
     refit_d_opt: Count | None  # None: there was no refit
@@ -87,13 +90,21 @@ Task = Annotated[AnyTask, Field(discriminator="do")]  # as a field of a record
 _TASKS: TypeAdapter[AnyTask] = TypeAdapter(Task)
 
 
-def to_worker(task: AnyTask) -> dict[str, Any]:
-    """The configuration of the Tune trial that carries a task."""
-    return {_TASK: task.model_dump_json()}
+def to_worker(task: AnyTask, up_to: int | None = None) -> dict[str, Any]:
+    """The configuration of the Tune trial that carries a task.
+
+    A checkpoint of an epoch after `up_to` is not taken: the ledger has not heard of the reports before it, as the
+    driver's disk was lost and the storage had less, and no search may miss one.
+    """
+    return {_TASK: task.model_dump_json(), _UP_TO: up_to}
 
 
 def received_task(config: Mapping[str, Any]) -> AnyTask:
     return _TASKS.validate_json(config[_TASK])
+
+
+def received_limit(config: Mapping[str, Any]) -> int | None:
+    return config.get(_UP_TO)
 
 
 class Facts(Frozen):
@@ -102,6 +113,7 @@ class Facts(Frozen):
     host: str
     worker_start: tuple[float, float]  # seconds before and after it was handed the trial; 0 if it was warm and had rows
     resumed_from: Cost  # what the checkpoint had cost that it began with
+    not_taken: Cost | None = None  # what one had cost that was further than the ledger knew
     split_hash: str
     n_train: Count
     n_val: Count
@@ -115,6 +127,7 @@ class Report(Frozen):
     facts: Facts | None = None
     progress: Progress | None = None
     final: FinalEvaluation | None = None
+    saved: bool = False  # a checkpoint of this epoch is there, or under way
     kept: bool = True  # False: a trial has ended, and its last checkpoint did not arrive at the storage
     warning: str = ""  # to be shown once
 
@@ -205,8 +218,8 @@ def checkpoint_key(unit: str, trial: str) -> str:
 
 def rows_key(unit: str) -> str:
     """Of the chosen network's values per test row."""
-    return f"{unit}/rows"
+    return f"{unit}/{ROWS}"
 
 
 def model_key(unit: str) -> str:
-    return f"{unit}/model.pt"
+    return f"{unit}/{MODEL}"

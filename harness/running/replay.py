@@ -411,7 +411,7 @@ class _Unwritten(UnitFolder):
         return iter(())
 
     def begin(self) -> str:
-        return self._name
+        return self.name
 
     @contextlib.contextmanager
     def all_at_once(self) -> Iterator[None]:

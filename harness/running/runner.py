@@ -12,6 +12,8 @@ from typing import Any
 import ray
 from ray import tune
 
+from harness.backends.one_writer import Writer, only_writer
+from harness.backends.storage import Storage, is_uri
 from harness.cluster.slots import ClusterSlots
 from harness.data import Pool, TrainingData, data_hash, load_pool, load_training_data
 from harness.errors import UserError, full_disk_told
@@ -22,12 +24,13 @@ from harness.options import RunOptions
 from harness.running.ahead import check_machines, send_data
 from harness.running.ledger import watching
 from harness.running.messages import NOTHING_SENT, OwnCode, SentData, model_key, packed_method, rows_key
+from harness.running.mirror import Arrived, Mirror, fetch
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
 from harness.running.stopping import ends_in_order
-from harness.running.store import UnitFolder, check_same_network, declare_looks, only_writer, read_plans
+from harness.running.store import UnitFolder, check_same_network, declare_looks, read_plans
 from harness.running.unit import RunningUnit
 from harness.running.worker import run_task, save_now
 from harness.schema.comparable import difference
@@ -135,8 +138,26 @@ def run_units(
     """
     check_writable(options.out, "the output folder")  # nothing is left there: the run may still be refused
     CheckpointStore(checkpoint_root(options)).check_writable()
-    _check_plans(units, options)
+    full = full_disk_told(options.out, checkpoint_root(options), tempfile.gettempdir())
+    with full, only_writer(options.take_over, tell) as writer:
+        return _run_as(writer, units, options, on_complete, show or show_nothing, tell)
+
+
+def _run_as(
+    writer: Writer,
+    units: Sequence[RunningUnit],
+    options: RunOptions,
+    on_complete: Callable[[Unit], None],
+    show: Show,
+    tell: Callable[[str], None],
+) -> RunOutcome:
     spaces = sorted({unit.plan.space.name for unit in units})
+    arrived = _fetched(units, options)
+    if arrived is not None and any(options.fresh or not unit.folder.is_complete for unit in units):
+        for space in spaces:
+            writer.hold(str(options.storage), f"{options.kept_below}/{space}".lstrip("/"))
+        arrived = _fetched(units, options)  # what another run, which has ended by now, had not sent before
+    _check_plans(units, options)
     for space in spaces:
         declare_looks(options.out, space, options.looks, options.fresh, write=False)
     waiting = [unit for unit in units if options.fresh or not unit.folder.is_complete]
@@ -159,11 +180,11 @@ def run_units(
                 with CheckpointStore(storage).fetched(key(unit.storage_key)) as found:
                     if found:
                         write_atomically(path, found.read_bytes())
+            writer.check()
             complete[unit.key] = unit.complete()  # last: whoever sees a result sees its model
             on_complete(complete[unit.key])
 
         with (
-            full_disk_told(options.out, storage, tempfile.gettempdir()),
             _quiet_ray(options.debug),
             ends_in_order(options.may_exit) as stop,
             ray_session(options.address, options.debug, stop, _most_cpus(waiting, options)) as folder,
@@ -176,21 +197,51 @@ def run_units(
             if options.address is not None:
                 sent = send_data(waiting, options.data_dir, tell)
                 check_machines(waiting, code, sent, options.data_dir)
-            with only_writer(sorted({options.out / unit.plan.space.name for unit in waiting})):
-                for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
-                    unit.plan = unit.folder.claim(unit.plan, options.fresh)
-                for space in spaces:
-                    declare_looks(options.out, space, options.looks, options.fresh)
+            for space in sorted({unit.plan.space.name for unit in waiting}):
+                writer.hold(str(options.out), space)
+            for unit in waiting:  # only now: a mistake in the resources must leave no plan behind
+                unit.folder.may_write = writer.check
+                unit.plan = unit.folder.claim(unit.plan, options.fresh)
+            for space in spaces:
+                declare_looks(options.out, space, options.looks, options.fresh)
+            with _mirrored(units, arrived, options, writer, tell):
                 limits = (*_room(cluster, options), options.parallel_units, options.max_cost)
                 together = SideBySide(waiting, *limits, finish, cost_before, stop)
-                shown = show or show_nothing
                 if not stop.by:  # while Ray started
-                    _fit(together, cluster, references, code, sent, storage, options, shown, folder)
+                    _fit(together, cluster, references, code, sent, storage, options, show, folder, writer)
         interrupted = stop.by
     failures = {unit.key: unit.failure for unit in waiting if unit.failure}
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
+
+
+def _fetched(units: Sequence[RunningUnit], options: RunOptions) -> dict[str, Arrived] | None:
+    """What a storage behind a URI has of the results; the folder then has it, too. None: there is no such storage."""
+    if options.storage is None or not is_uri(options.storage):
+        return None
+    spaces = sorted({unit.plan.space.name for unit in units})
+    anew = {unit.folder.name for unit in units} if options.fresh else ()
+    return fetch(Storage(options.storage, options.kept_below), options.out, spaces, anew)
+
+
+@contextlib.contextmanager
+def _mirrored(
+    units: Sequence[RunningUnit],
+    arrived: Mapping[str, Arrived] | None,
+    options: RunOptions,
+    writer: Writer,
+    tell: Callable[[str], None],
+) -> Iterator[None]:
+    """What the block writes goes to the storage, too, where that is a URI."""
+    if arrived is None:
+        yield
+        return
+    mirror = Mirror(Storage(str(options.storage), options.kept_below), options.out, writer, tell)
+    for unit in units:
+        mirror.follow(unit.folder, arrived)
+    with mirror.running():
+        yield
 
 
 def _check_plans(units: Sequence[RunningUnit], options: RunOptions) -> None:
@@ -248,6 +299,7 @@ def _fit(
     options: RunOptions,
     show: Show,
     folder: Path,
+    writer: Writer,
 ) -> None:
     trainable = tune.with_parameters(
         run_task,
@@ -264,6 +316,7 @@ def _fit(
     with show(together) as refresh, lost_nodes_do_not_count(), deaths_count_once(), watching() as together.watch:
 
         def keep_up() -> None:
+            writer.check()
             together.make_room(*_room(cluster, options))
             refresh()
 

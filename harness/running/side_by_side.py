@@ -19,7 +19,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search.search_algorithm import SearchAlgorithm
 
 from harness.backends import ray_door
-from harness.errors import disk_is_full, full_place
+from harness.errors import MachineError, disk_is_full, full_place
 from harness.running.ledger import Watch
 from harness.running.messages import AnyTask, Report, received_report
 from harness.running.search import GO_ON
@@ -177,6 +177,8 @@ class SideBySide:
             if unit.is_ready:
                 try:
                     self._finish(unit)
+                except MachineError:  # another run has taken over
+                    raise
                 except Exception as error:  # a storage that is away, say: the same command tries again
                     if disk_is_full(error):
                         raise

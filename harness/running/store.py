@@ -16,7 +16,6 @@ and of all lines before it; a result carries one of itself and of its trials. So
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -43,26 +42,6 @@ from harness.text.files import write_atomically
 Model = TypeVar("Model", bound=BaseModel)
 
 
-@contextlib.contextmanager
-def only_writer(folders: Iterable[Path]) -> Iterator[None]:
-    """No second run writes to these folders until the block, or this process, has ended in whatever way."""
-    with contextlib.ExitStack() as held:
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"one run at a time writes to a results folder, and another is at work in {folder}; wait until "
-                    "it has ended, or give another --out"
-                ) from None
-            except OSError:
-                pass  # a file system that knows no locks
-        yield
-
-
 @dataclass(frozen=True)
 class _Tail:
     """A ledger up to some line: bytes, lines, and the checksum that the next line's builds on."""
@@ -86,10 +65,11 @@ class UnitFolder:
     """One method × seed on disk."""
 
     def __init__(self, out: Path, space: str, method: str, seed: int) -> None:
-        self._name = f"{space}/{method}/seed-{seed}"
-        self.path = out / self._name
+        self.name = f"{space}/{method}/seed-{seed}"
+        self.path = out / self.name
+        self.may_write: Callable[[], None] = lambda: None  # raises where another run has taken over
         self._ledger = self.path / "ledger.jsonl"
-        self._no_line = _Tail(0, 0, self._name)  # the ledger of another unit does not pass for this one's
+        self._no_line = _Tail(0, 0, self.name)  # the ledger of another unit does not pass for this one's
         self._tail: _Tail | None = None  # of what this object wrote last
 
     # --- plan ------------------------------------------------------------------------------------------------------
@@ -145,6 +125,7 @@ class UnitFolder:
         A trial goes on only after its report was written here, so even a power cut leaves no checkpoint that is further
         than the next report. A write that fails half-way, on a full disk say, is taken back.
         """
+        self.may_write()
         before = self._mended_tail()
         line, after = before.followed_by(event.model_dump_json())
         with self._ledger.open("ab", buffering=0) as file:
@@ -181,8 +162,12 @@ class UnitFolder:
     @property
     def storage_key(self) -> str | None:
         """None before the unit begins. With an id: after --fresh, checkpoints of the run before are not ours."""
-        begun = next((event.id for event in self.events() if isinstance(event, Begun)), None)
-        return f"{self._name}/{begun}" if begun else None
+        return f"{self.name}/{self.id}" if self.id else None
+
+    @property
+    def id(self) -> str | None:
+        """Of the search that is there: another one, after --fresh, has another."""
+        return next((event.id for event in self.events() if isinstance(event, Begun)), None)
 
     def events(self) -> Iterator[Event]:
         """What happened, in order. A line without its end was torn by a crash: it did not happen."""
@@ -190,25 +175,32 @@ class UnitFolder:
 
     def _checked(self) -> Iterator[tuple[Event, "_Tail"]]:
         """Every event with the ledger's tail after it; an error at the first line that is not as it was written."""
-        if not self._ledger.exists():
-            return
+        if self._ledger.exists():
+            with self._ledger.open("rb") as file:
+                yield from self._checked_lines(file, str(self._ledger))
+
+    def check_lines(self, lines: Iterable[bytes], where: str) -> None:
+        """Raises UserError unless they are this unit's ledger, from its first line on."""
+        for _ in self._checked_lines(lines, where):
+            pass
+
+    def _checked_lines(self, lines: Iterable[bytes], where: str) -> Iterator[tuple[Event, "_Tail"]]:
         tail = self._no_line
-        with self._ledger.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    body = line.rpartition(b',"n":')[0].decode() + "}"
-                    written, tail = tail.followed_by(body)
-                    event = parse_event(body) if written == line else None
-                except (UnicodeDecodeError, ValidationError):
-                    event = None
-                if event is None:
-                    raise UserError(
-                        f"{self._ledger} line {number} is damaged: it is not what was written there, or lines "
-                        "before it are gone; use --fresh to move the search aside and start over"
-                    )
-                yield event, tail
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                body = line.rpartition(b',"n":')[0].decode() + "}"
+                written, tail = tail.followed_by(body)
+                event = parse_event(body) if written == line else None
+            except (UnicodeDecodeError, ValidationError):
+                event = None
+            if event is None:
+                raise UserError(
+                    f"{where} line {number} is damaged: it is not what was written there, or lines before it are gone; "
+                    "use --fresh to move the search aside and start over"
+                )
+            yield event, tail
 
     def _mended_tail(self) -> "_Tail":
         """Where the next line goes. What a crash tore is cut off."""
@@ -290,7 +282,7 @@ class UnitFolder:
 
     def _check_names(self, file: str, *names: str | int) -> None:
         found = "{}/{}/seed-{}".format(*names)
-        if found != self._name:
+        if found != self.name:
             raise self._damaged(file, f"it belongs to {found}")
 
     def _damaged(self, file: str, why: str) -> UserError:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ray.tune.experiment import Experiment, Trial
 
-from harness.errors import UserError, brief, disk_is_full, last_line
+from harness.errors import MachineError, UserError, brief, disk_is_full, last_line
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.running.ledger import (
     Answered,
@@ -147,7 +147,14 @@ class RunningUnit:
             return
         if log.attempts and log.attempts[-1].ended_at is None:
             self._apply(self._write(Interrupted(trial=log.name, time=self.clock())))
+        self._limit_checkpoint(log)
         self._open.append(log.name)
+
+    def _limit_checkpoint(self, log: TrialLog) -> None:
+        """A worker of its own driver saves nothing further than the report after the last one in the ledger."""
+        if isinstance(log.task, TrainTask) and log.name in self._trials:
+            every, heard = log.config.training.report_every, log.progress.epoch if log.progress else 0
+            self._trials[log.name].config = to_worker(log.task, up_to=(heard // every + 1) * every)
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
 
@@ -313,6 +320,7 @@ class RunningUnit:
                 epochs=self.choice.epochs,
                 chosen=_checkpoint(chosen if was_kept else self.logs["retrained"]),
                 d_opt=self.choice.d_opt,
+                deepest=self.plan.space.depth.values[-1],
                 others=others,
                 stopped=self._stopped_elsewhere(),
                 refit_d_opt=refit_depth(self.plan, self.logs["refit"], self.choice) if self.plan.refit else None,
@@ -370,7 +378,9 @@ class RunningUnit:
         if self.is_ending(trial_id):
             self.on_complete(trial_id)
         else:
-            self._apply(self._write(Died(trial=self.live[trial_id], time=self.clock())))
+            log = self.logs[self.live[trial_id]]
+            self._apply(self._write(Died(trial=log.name, time=self.clock())))
+            self._limit_checkpoint(log)  # else an attempt that continued a run keeps the limit it began with
 
     def on_interrupt(self, trial_id: str) -> None:
         """The run is told to stop: the one that continues takes the trial up again."""
@@ -409,6 +419,8 @@ class RunningUnit:
             yield
         except UserError as error:
             self.failure = str(error)
+        except MachineError:  # another run has taken over
+            raise
         except Exception as error:
             if disk_is_full(error):  # a line of the ledger could not be written: not the method's mistake
                 raise

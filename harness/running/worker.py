@@ -29,6 +29,7 @@ from harness.running.messages import (
     TrainTask,
     checkpoint_key,
     model_key,
+    received_limit,
     received_task,
     rows_key,
 )
@@ -108,7 +109,7 @@ def run_task(
     worker.load_data(pools.get(task.config.data.model_dump_json()))
     match task:
         case TrainTask():
-            worker.train(task)
+            worker.train(task, received_limit(config))
         case RefitTask():
             worker.refit(task)
         case RetrainTask():
@@ -161,9 +162,9 @@ class _Worker:
             self.worker_start = before, after + time.perf_counter() - began
         self.data = _rows[key]
 
-    def train(self, task: TrainTask) -> None:
+    def train(self, task: TrainTask, up_to: int | None = None) -> None:
         key = checkpoint_key(task.unit, task.trial)
-        self._run(self.config, self.data, key, rungs=task.rungs, must_keep=False)
+        self._run(self.config, self.data, key, rungs=task.rungs, must_keep=False, up_to=up_to)
 
     def refit(self, task: RefitTask) -> None:
         """A network of the chosen depth on train + validation, for as many epochs as are asked for."""
@@ -196,8 +197,9 @@ class _Worker:
         last_epoch: int | None = None,
         rungs: tuple[int, ...] | None = (),
         must_keep: bool = True,
+        up_to: int | None = None,
     ) -> None:
-        """Goes on from the checkpoint `key`, else from `begin_with`, else from the start.
+        """Goes on from the checkpoint `key`, else from `begin_with`, else from the start; not from one after `up_to`.
 
         `must_keep`: it fails where its last checkpoint does not arrive, since what follows begins with that.
         """
@@ -211,7 +213,7 @@ class _Worker:
             except UserError as error:
                 warning = f"{error}; trials start anew"
             try:
-                self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch)
+                self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch, up_to)
             finally:
                 _nothing_to_save()
 
@@ -225,12 +227,13 @@ class _Worker:
         saves: "_Saves",
         reports: "_Reports",
         last_epoch: int | None,
+        up_to: int | None,
     ) -> None:
         from harness.training.cost import PhaseTimer
         from harness.training.environment import environment
         from harness.training.train import cost_in_checkpoint, run_trial
 
-        before = None
+        before, not_taken = None, None
         if resume_from:
             try:
                 before = cost_in_checkpoint(resume_from, config, self.device)
@@ -238,11 +241,14 @@ class _Worker:
                     raise UserError(f"the checkpoint {resume_from} is of epoch {before.epochs}, after {last_epoch}")
             except UserError as error:  # it counts as absent, and the next one replaces it
                 resume_from, before, warning = None, None, f"{error}; the trial starts anew"
+        if before and up_to is not None and before.epochs > up_to:
+            resume_from, before, not_taken = None, None, before
         timer = PhaseTimer(self.device, before)
         facts = Facts(
             host=socket.gethostname(),
             worker_start=self.worker_start,
             resumed_from=before or Cost(),
+            not_taken=not_taken,
             split_hash=data.split_hash,
             n_train=data.n_train,
             n_val=len(data.val_rows),
@@ -261,11 +267,12 @@ class _Worker:
             reports.settle()  # before a later checkpoint is there: none is further than the next report
             if ended:
                 _save = None
-            if not failed:
-                saves.save(save, ended)
+            saved = not failed and saves.save(save, ended)
             told = {saves.take_warning(), _not_compiled(config, progress)} - known - {""}
             known.update(told)
-            reports.send(Report(progress=progress, kept=saves.kept, warning="; ".join(sorted(told))), ended)
+            reports.send(
+                Report(progress=progress, saved=saved, kept=saves.kept, warning="; ".join(sorted(told))), ended
+            )
             if reached:
                 raise _Reached
 
@@ -341,6 +348,7 @@ class _Worker:
             refit,
             self.data_dir,
             stopped,
+            task.deepest,
             values.append,
         )
         handed_over = chosen_network(network, task.d_opt)
@@ -456,14 +464,15 @@ class _Saves:
         self._warning = ""
         self._warned = False
 
-    def save(self, write: Callable[[Path], None], ended: bool) -> None:
+    def save(self, write: Callable[[Path], None], ended: bool) -> bool:
+        """Whether it was time for one."""
         since = time.monotonic() - self._last
         if not ended and since < max(CHECKPOINT_SECONDS, self._took / SAVING_SHARE):
-            return
+            return False
         if not ended and self._checkpoints.is_busy:  # training does not wait for a storage
             if since >= SILENT_SECONDS:
                 self._warn(f"the storage has not answered for {SILENT_SECONDS:.0f} s")
-            return
+            return False
         began = time.monotonic()
         try:
             self._checkpoints.save(self._key, write)
@@ -473,6 +482,7 @@ class _Saves:
             self._end()
         self._last = time.monotonic()
         self._took = self._last - began
+        return True
 
     def keep(self, write: Callable[[Path], None]) -> None:
         """The run ends here: the one that continues begins with this."""

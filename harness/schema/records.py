@@ -284,6 +284,7 @@ class DepthMeasures(Frozen):
 
     depth: Count
     measures: Measures
+    multiply_adds: Count | None = None  # of one sample's forward pass through that network; None in older records
 
 
 class StoppedMeasures(DepthMeasures):
@@ -334,7 +335,10 @@ class FinalEvaluation(Frozen):
     d_opt_exact: Count | None = None  # a posterior: argmax of the exact posterior for the final weights
     d_opt_by_exact: Count | None = None  # the same, by the space's rule; None in older records
     parameters: Count = 0  # of the chosen network
+    multiply_adds: Count | None = None  # of one sample's forward pass through the chosen network; None in older records
+    deepest_multiply_adds: Count | None = None  # through the space's deepest network of a fixed depth
     forward_seconds_per_sample: NonNegative = 0.0  # of the chosen network
+    deepest_forward_seconds_per_sample: NonNegative | None = None  # timed in turns with it; None in older records
     full_forward_seconds_per_sample: NonNegative | None = None  # learnt depth: all D blocks
     floor: Floor | None = None  # None in results of an earlier version
     rows_hash: str | None = None  # of the values per row that are kept beside the record; see `schema.rows`

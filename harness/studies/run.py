@@ -57,7 +57,8 @@ def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> P
     """Seeds 0 to `seeds` − 1, or as many as the study's file says."""
     options = options.placed()
     study = replace(study, settings=study.settings.model_copy(update={"seeds": seeds or study.settings.seeds}))
-    run_options = options.model_copy(update={"out": options.out / "studies" / study.folder})
+    below = f"studies/{study.folder}"
+    run_options = options.model_copy(update={"out": options.out / below, "kept_below": below})
     spaces = [cell.space for cell in study.cells]
     units = make_units(spaces, parse_methods(study.methods), range(study.settings.seeds), run_options)
     title, paper = markdown_text(study.file.title), markdown_text(study.file.paper)

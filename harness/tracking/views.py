@@ -26,6 +26,7 @@ from harness.measures import (
     HEADLINE,
     LOG_LIKELIHOOD,
     POSTERIOR_GAP,
+    SIZE,
     TFLOP,
     TRIALS,
     Measure,
@@ -104,7 +105,7 @@ def _packed(state: Mapping[str, Any]) -> str:
 
 # --- charts -------------------------------------------------------------------------------------------------------
 
-_QUALITY, _ANYTIME, _COST, _DEPTH = "quality", "anytime", "cost", "depth"  # sections
+_QUALITY, _SIZE, _ANYTIME, _COST, _DEPTH = "quality", "size", "anytime", "cost", "depth"  # sections
 
 
 def _card(kind: str, section: str, title: str, **settings: Any) -> dict[str, Any]:
@@ -158,6 +159,8 @@ def _charts(cost: Measure) -> list[dict[str, Any]]:
     return [
         _scatter(_QUALITY, cost, ACCURACY),
         _scatter(_QUALITY, cost, LOG_LIKELIHOOD),
+        _scatter(_SIZE, SIZE, ACCURACY),
+        _scatter(_SIZE, SIZE, LOG_LIKELIHOOD),
         _line(_ANYTIME, keys.ANYTIME_VAL_LOG_LIKELIHOOD, "best validation log-likelihood so far", "log"),
         *(_bar(_COST, measure) for measure in (cost, other, TRIALS)),
         _bar(_DEPTH, DEPTH),
@@ -170,6 +173,7 @@ def _charts(cost: Measure) -> list[dict[str, Any]]:
 
 _SECTIONS = [
     _section(_QUALITY, "Quality against cost", 2),
+    _section(_SIZE, "Quality against size", 2),
     _section(_ANYTIME, "Best so far (step = device-ms)", 1),
     _section(_COST, "Cost", 3),
     _section(_DEPTH, "Depth (step = depth)", 3),

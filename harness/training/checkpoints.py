@@ -11,17 +11,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from pyarrow import fs
-
-from harness.errors import UserError, full_place
+from harness.backends.storage import Storage, is_uri
+from harness.errors import full_place
 from harness.scratch import scratch_folder
 from harness.text.files import check_writable
-from harness.text.shown import one_line, redacted, without_secrets
 
 ANSWER_SECONDS = 300.0  # of a storage that has not failed by itself before
-WITHOUT_FOLDERS = {"s3", "gcs", "abfs"}  # object stores: a folder is an object more, and a request more for each
 
 
 class CheckpointStore:
@@ -33,7 +29,8 @@ class CheckpointStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._remote = "://" in root
+        self._storage = Storage(root)
+        self._remote = is_uri(root)
         self._upload: tuple[str, Future[None]] | None = None  # key, and what is under way or has just ended
 
     def __reduce__(self) -> tuple[type["CheckpointStore"], tuple[str]]:
@@ -45,18 +42,12 @@ class CheckpointStore:
             check_writable(Path(self.root), "the storage")
             return
         key = f".harness-{secrets.token_hex(8)}"
-        with self._explained("written", key):
-            self._put(key, b"")
+        self._storage.write(key, b"")
         self.remove(key)
 
     def remove(self, key: str) -> None:
         """A file that is there."""
-        if not self._remote:
-            Path(self.root, key).unlink()
-            return
-        with self._explained("written", key):
-            filesystem, base = _connected(self.root)
-            filesystem.delete_file(f"{base}/{key}")
+        self._storage.remove(key)
 
     def save(self, key: str, write: Callable[[Path], None]) -> None:
         """Replaces the checkpoint as a whole: a reader sees the old one or the new one.
@@ -71,7 +62,10 @@ class CheckpointStore:
         try:
             self.settle()
         finally:
-            self._upload = key, _uploads().submit(self._put, key, content) if self._remote else self._kept(key, write)
+            self._upload = (
+                key,
+                _uploads().submit(self._storage.put, key, content) if self._remote else self._kept(key, write),
+            )
 
     def _kept(self, key: str, write: Callable[[Path], None]) -> Future[None]:
         """In a folder, at once. A full disk ends the run, so it is told here; anything else may be over by the next."""
@@ -101,7 +95,7 @@ class CheckpointStore:
         upload, self._upload = self._upload, None
         if upload:
             key, arrives = upload
-            with self._explained("written", key):
+            with self._storage.explained("written", key):
                 try:
                     arrives.result(ANSWER_SECONDS)
                 except TimeoutError:
@@ -117,11 +111,7 @@ class CheckpointStore:
             path = Path(self.root, key)
             yield path if path.exists() else None
             return
-        content: bytes | None = None
-        with self._explained("read", key), contextlib.suppress(FileNotFoundError):
-            filesystem, base = _connected(self.root)
-            with filesystem.open_input_file(f"{base}/{key}") as file:
-                content = file.read()  # as a whole: a stream asks for it in many small parts
+        content = self._storage.read(key)
         if content is None:
             yield None
             return
@@ -129,33 +119,6 @@ class CheckpointStore:
             local = folder / Path(key).name
             local.write_bytes(content)
             yield local
-
-    def _put(self, key: str, content: bytes) -> None:
-        filesystem, base = _connected(self.root)
-        target = f"{base}/{key}"
-        if filesystem.type_name not in WITHOUT_FOLDERS:
-            filesystem.create_dir(target.rpartition("/")[0], recursive=True)
-        with filesystem.open_output_stream(target) as stream:  # an object appears when it is closed
-            stream.write(content)
-
-    @contextlib.contextmanager
-    def _explained(self, done: str, key: str) -> Iterator[None]:
-        """The same sentence for every key: it is told once for all trials."""
-        try:
-            yield
-        except (OSError, ValueError, NotImplementedError, ImportError) as error:  # pyarrow's errors are of these kinds
-            reason = one_line(without_secrets(str(error), self.root).replace(key, "…"), longest=300)
-            raise UserError(f"the storage {redacted(self.root)} cannot be {done}: {reason}") from None
-
-
-@functools.cache
-def _connected(root: str) -> tuple[Any, str]:
-    """The file system of a URI and the path in it; one connection for all trials of a worker."""
-    delayed = "allow_delayed_open=true"  # a small object is then put by one request instead of three
-    if root.startswith("s3://") and "allow_delayed_open" not in root:
-        root += ("&" if "?" in root else "?") + delayed
-    filesystem, base = fs.FileSystem.from_uri(root)
-    return filesystem, base
 
 
 @functools.cache

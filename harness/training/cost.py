@@ -84,6 +84,18 @@ def flop(settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: in
     return through + sum(samples * parts.read[depth] for depth, samples in passes.read.items())
 
 
+class Sizes:
+    """Of networks of up to `deepest` blocks: the multiply-adds that one sample's forward pass takes."""
+
+    def __init__(self, settings: NetworkSettings, sample_shape: tuple[int, ...], n_classes: int, deepest: int) -> None:
+        self._parts = _counted_flop(settings, sample_shape, n_classes, deepest, train=False)
+
+    def at(self, depth: int, n_heads: int = 1) -> int:
+        """Of so many blocks, with a prediction at the deepest `n_heads` depths."""
+        read = sum(self._parts.read[depth + 1 - n_heads : depth + 1])
+        return (self._parts.stem + sum(self._parts.blocks[:depth]) + read) // 2  # torch counts a multiply-add as two
+
+
 @dataclass(frozen=True)
 class _Parts:
     """Operations of one sample in the parts of a network."""

@@ -23,10 +23,11 @@ from harness.models.one_shot import log_probs_of
 from harness.schema.records import DepthMeasures, FinalEvaluation, StoppedMeasures, TrialConfig
 from harness.schema.rows import hash_of
 from harness.schema.settings import Rule
+from harness.training.cost import Sizes
 from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability, row_values
 from harness.training.floor import floor_of
-from harness.training.networks import at_depth, chosen_network
+from harness.training.networks import at_depth, build_network, chosen_network
 from harness.training.train import predict, predict_per_depth
 
 TIMING_REPEATS = 9
@@ -42,11 +43,14 @@ def evaluate_on_test(
     refit: tuple[ChosenNet, TrainingData] | None = None,
     data_dir: Path | None = None,
     stopped: Mapping[tuple[int, int], FixedDepthNet] | None = None,
+    deepest: int | None = None,
     keep_rows: Callable[[bytes], None] = lambda packed: None,
 ) -> FinalEvaluation:
     """Opens the test set for the chosen `network`; `others` are the search's other fixed depths, for analysis only.
 
     `stopped`: networks of a depth as they were at an epoch. `keep_rows` is given the chosen network's values per row.
+
+    `deepest`: the space's deepest network, to which the size of the chosen one is relative.
 
     `refit` is the network to hand over after a refit, with the data it was fitted to, whose statistics it expects.
     """
@@ -69,23 +73,39 @@ def evaluate_on_test(
         "floor": floor,
         "parameters": sum(parameter.numel() for parameter in chosen.parameters()),
     }
+    sizes = Sizes(
+        config.network,
+        data.sample_shape,
+        data.n_classes,
+        max(config.depth, deepest or 0, *(others or {}), *(depth for depth, _ in stopped or {})),
+    )
+    result["multiply_adds"] = sizes.at(len(chosen.backbone.blocks), chosen.backbone.n_heads)
+    timed: dict[str, torch.nn.Module] = {"forward_seconds_per_sample": chosen}
     if isinstance(network, OneShotNet):
-        result |= _one_shot_analysis(network, rows, everything, data, config.posterior.rule)
-        forward, full_forward = _forward_seconds([chosen, network], rows, everything)
-        result |= {"forward_seconds_per_sample": forward, "full_forward_seconds_per_sample": full_forward}
-    else:
-        [result["forward_seconds_per_sample"]] = _forward_seconds([chosen], rows, everything)
+        result |= _one_shot_analysis(network, rows, everything, data, config.posterior.rule, sizes)
+        timed["full_forward_seconds_per_sample"] = network
+    if deepest is not None:
+        result["deepest_multiply_adds"] = sizes.at(deepest)
+        timed["deepest_forward_seconds_per_sample"] = _fixed(deepest, network, config, data, others or {})
+    result |= dict(zip(timed, _forward_seconds(list(timed.values()), rows, everything), strict=True))
     values = row_values(log_probs, rows.y).packed()
     keep_rows(values)
     result |= {"rows_hash": hash_of(values), "test_hash": hash_of(test.x.tobytes(), test.y.tobytes())}
     if stopped:
         result["stopped_test"] = tuple(
-            StoppedMeasures(depth=depth, epoch=epoch, measures=measure(predict(each, rows, everything), rows.y))
+            StoppedMeasures(
+                depth=depth,
+                epoch=epoch,
+                measures=measure(predict(each, rows, everything), rows.y),
+                multiply_adds=sizes.at(depth),
+            )
             for (depth, epoch), each in stopped.items()
         )
     if others:
         per_depth = {depth: measure(predict(other, rows, everything), rows.y) for depth, other in others.items()}
-        result["per_depth_test"] = tuple(DepthMeasures(depth=d, measures=m) for d, m in sorted(per_depth.items()))
+        result["per_depth_test"] = tuple(
+            DepthMeasures(depth=d, measures=m, multiply_adds=sizes.at(d)) for d, m in sorted(per_depth.items())
+        )
     if refit:
         refitted, refit_data = refit
         as_refitted = DeviceRows(test.x, test.y, refit_data.mean, refit_data.std, device)
@@ -100,13 +120,32 @@ def _rows_of_classes(data: TrainingData, y_test: Array) -> list[int]:
     return counts
 
 
+def _fixed(
+    depth: int, network: DepthNet, config: TrialConfig, data: TrainingData, others: Mapping[int, FixedDepthNet]
+) -> torch.nn.Module:
+    """A network of this depth, to be timed: what it predicts is nobody's concern, so that it may be untrained."""
+    if isinstance(network, OneShotNet):
+        return at_depth(network, depth)
+    if depth == config.depth:
+        return network
+    if depth in others:
+        return others[depth]
+    untrained = build_network(config.model_copy(update={"depth": depth}), data.sample_shape, data.n_classes)
+    return untrained.to(next(network.parameters()).device).eval()
+
+
 def _one_shot_analysis(
-    network: OneShotNet, test: DeviceRows, everything: Tensor, data: TrainingData, rule: Rule
+    network: OneShotNet,
+    test: DeviceRows,
+    everything: Tensor,
+    data: TrainingData,
+    rule: Rule,
+    sizes: Sizes,
 ) -> dict[str, Any]:
     """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
     rows, train_rows, val_rows = on_device(data, test.device)
     full = predict(network, test, everything)
-    per_depth_val = _per_depth(network, rows, val_rows)
+    per_depth_val = _per_depth(network, rows, val_rows, sizes)
     q = network.posterior.log_q().detach().exp()
     by_rule: dict[str, ChosenNet] = {rule: chosen_network(network, choose_depth(q, rule)) for rule in RULES}
     by_validation = best_depth(torch.tensor([each.measures.log_likelihood for each in per_depth_val]))
@@ -117,7 +156,7 @@ def _one_shot_analysis(
         "full_class_reliability": class_reliability(full, test.y),
         "by_rule": {rule: measure(predict(chosen, test, everything), test.y) for rule, chosen in by_rule.items()},
         "d_opt_by_validation": by_validation,
-        "per_depth_test": _per_depth(network, test, everything),
+        "per_depth_test": _per_depth(network, test, everything, sizes),
         "per_depth_val": per_depth_val,
     }
     if network.method.is_posterior:
@@ -143,9 +182,12 @@ def posterior_gap(network: OneShotNet, rows: DeviceRows, train_rows: Tensor) -> 
     return log_evidence - elbo, log_exact.exp()
 
 
-def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor) -> tuple[DepthMeasures, ...]:
+def _per_depth(network: OneShotNet, rows: DeviceRows, which: Tensor, sizes: Sizes) -> tuple[DepthMeasures, ...]:
     log_probs, y = predict_per_depth(network, rows, which), rows.labels(which)
-    return tuple(DepthMeasures(depth=d, measures=measure(alone, y)) for d, alone in enumerate(log_probs))
+    return tuple(
+        DepthMeasures(depth=d, measures=measure(alone, y), multiply_adds=sizes.at(d))
+        for d, alone in enumerate(log_probs)
+    )
 
 
 def _forward_seconds(networks: Sequence[torch.nn.Module], rows: DeviceRows, everything: Tensor) -> list[float]:

@@ -111,7 +111,7 @@ def test_a_card_has_one_number_and_no_paragraph(name: str) -> None:
         assert inside.count("<p class=big>") == 1
         [what] = [part.partition("</p>")[0] for part in inside.split("<p class=what>")[1:]]
         assert len(what.split()) == 3
-        assert inside.count("<p") == 3 and inside.count('<span class="badge') == 3
+        assert inside.count("<p") == 3 and inside.count('<span class="badge') == 4
 
 
 # --- the borders ---------------------------------------------------------------------------------------------------

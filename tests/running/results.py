@@ -23,7 +23,13 @@ TIMED = {
     *("cost", "cost_without_startup", "worker_start_device_seconds", "wall_seconds", "driver_seconds"),
     *("most_coresident_trials", "checksum", "replayed_wall_seconds", "replayed_searches", "replayed_choices"),
 }
-TIMED_FINAL = {"stopped_test", "seconds", "forward_seconds_per_sample", "full_forward_seconds_per_sample"}
+TIMED_FINAL = {
+    "stopped_test",
+    "seconds",
+    "forward_seconds_per_sample",
+    "full_forward_seconds_per_sample",
+    "deepest_forward_seconds_per_sample",
+}
 TIMED_TRIAL = {"cost", "attempts", "started_at", "ended_at", "queue_seconds", "environment"}
 
 

@@ -12,10 +12,11 @@ import pytest
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 
+from harness.backends.one_writer import only_writer
 from harness.cli import main
 from harness.errors import MachineError, UserError
 from harness.running.ray_session import ray_session
-from harness.running.store import UnitFolder, only_writer
+from harness.running.store import UnitFolder
 from tests.methods.test_one_shot import EXITS
 from tests.methods.test_parse import MINE
 from tests.replay_equals_live import differences, every_search
@@ -25,14 +26,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_ray")]
 
 
 def test_a_second_run_on_the_same_results_is_refused_and_writes_nothing(tmp_path: Path) -> None:
-    with (
-        only_writer([tmp_path / "quickstart"]),
-        pytest.raises(UserError, match=r"another is at work in .*quickstart; wait until it has ended, or give another"),
-    ):
-        searches(tmp_path, "ldn")
+    refused = (
+        rf"another is at work in .*quickstart \(process {os.getpid()} of .*\); wait until it has ended, give another"
+    )
+    with only_writer() as writer:
+        writer.hold(str(tmp_path), "quickstart")
+        with pytest.raises(UserError, match=refused):
+            searches(tmp_path, "ldn")
+        assert [path.name for path in tmp_path.rglob("*")] == ["quickstart", ".writer"]
+    with only_writer() as writer:
+        writer.hold(str(tmp_path), "quickstart")  # the first has ended
     assert list(tmp_path.rglob("*")) == [tmp_path / "quickstart"]
-    with only_writer([tmp_path / "quickstart"]):
-        pass  # the first has ended
 
 
 def test_tune_takes_workers_that_are_there() -> None:

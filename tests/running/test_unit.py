@@ -16,10 +16,17 @@ from harness.errors import UserError
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
 from harness.replaying.rehearsal import made_up_reports, rehearse, unimodal
 from harness.running.ledger import Answered
-from harness.running.messages import FinalTask, RefitTask, received_task
+from harness.running.messages import (
+    FinalTask,
+    RefitTask,
+    Report,
+    TrainTask,
+    received_limit,
+    received_task,
+)
 from harness.running.replay import Recordings, recordings_in, replayed
 from harness.running.unit import RunningUnit
-from harness.schema.records import TrialConfig
+from harness.schema.records import Cost, TrialConfig
 from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import depths, events, make_unit, run, small_space
 
@@ -480,3 +487,54 @@ def test_time_of_the_driver_is_not_counted_twice(tmp_path: Path, monkeypatch: py
     with unit.asking_method():
         now[0] += 4.0
     assert unit.driver_seconds == 7.0
+
+
+def test_a_run_that_continues_takes_no_checkpoint_beyond_the_next_report(tmp_path: Path) -> None:
+    """And a trial that dies later, none beyond the report that follows then."""
+    first = make_unit(tmp_path, "asha")
+    rehearse([first], max_steps=4)  # reports after 10 epochs each
+    [open_trial] = [log for log in first.logs.values() if log.is_running]
+    assert open_trial.progress and open_trial.progress.epoch >= 10
+    reached = open_trial.progress.epoch
+
+    def up_to(unit: RunningUnit) -> int | None:
+        return received_limit(unit._trials[open_trial.name].config)
+
+    assert up_to(first) is None, "a driver has heard all that its own workers saved"
+    second = make_unit(tmp_path, "asha")
+    second.prepare(first._experiment)
+    assert up_to(second) == reached + 10
+    trial = second.next_trial()
+    assert trial and second.live[trial.trial_id] == open_trial.name
+    second.on_start(trial.trial_id, 1)
+    for _, report in made_up_reports(open_trial.task, unimodal):
+        if report.progress and report.progress.epoch == reached + 10:
+            second.on_report(trial.trial_id, report, 1)
+    second.on_death(trial.trial_id)
+    assert up_to(second) == reached + 20 and received_task(trial.config) == open_trial.task
+
+
+def test_work_in_a_checkpoint_that_was_not_taken_is_charged_as_lost(tmp_path: Path) -> None:
+    unit = make_unit(tmp_path, "grid")
+    rehearse([unit], max_steps=3)
+    [name] = [log.name for log in unit.logs.values() if log.is_running]
+    task, told = unit.logs[name].task, list(made_up_reports(unit.logs[name].task, unimodal))
+    again = make_unit(tmp_path, "grid")
+    again.clock = lambda: 1e6
+    again.prepare(unit._experiment)
+    trial = again.next_trial()
+    assert trial and isinstance(task, TrainTask)
+    again.on_start(trial.trial_id, 1)
+    facts = told[0][1].facts
+    assert facts is not None
+    beyond = Cost(held_seconds=123.0, epochs=40)
+    again.on_report(trial.trial_id, Report(facts=facts.model_copy(update={"not_taken": beyond})), 1)
+    for after, report in told[1:]:
+        again.clock = lambda after=after: 1e6 + after  # type: ignore[misc]
+        again.on_report(trial.trial_id, report, 1)
+    again.on_complete(trial.trial_id)
+    first, second = again.logs[name].attempt_records()
+    assert first.held_seconds == first.lost_seconds == 123.0 and second.lost_seconds == 0.0
+    record = again.logs[name].record(1.0)
+    assert record.cost.phases["lost"] == 123.0
+    assert record.cost.held_seconds == pytest.approx(123.0 + second.held_seconds)

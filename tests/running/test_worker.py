@@ -39,16 +39,29 @@ CONFIG = config(max_epochs=6, report_every=2)
 KEY = checkpoint_key("unit", "t000")
 
 
-def trained(storage: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Facts, list[Progress]]:
+def trained(storage: Path, monkeypatch: pytest.MonkeyPatch, up_to: int | None = None) -> tuple[Facts, list[Progress]]:
     """What the worker said before the first epoch, and of every report."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr("harness.running.worker.tune.report", sent.append)
     one = worker._Worker(CONFIG, CheckpointStore(str(storage)), 1.0, CPU, None, (0.0, 0.0))
     one.load_data(None)
-    one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
+    one.train(TrainTask(unit="unit", trial="t000", config=CONFIG), up_to)
     first, *rest = [received_report(result) for result in sent]
     assert first.facts is not None
     return first.facts, [report.progress for report in rest if report.progress]
+
+
+@pytest.mark.parametrize(("up_to", "begins_at"), [(None, 6), (6, 6), (4, 0), (2, 0)])
+def test_a_checkpoint_further_than_the_ledger_knows_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_to: int | None, begins_at: int
+) -> None:
+    """The driver's disk was lost, and the storage had less: no search may miss a report."""
+    _, undisturbed = trained(tmp_path, monkeypatch)
+    facts, reports = trained(tmp_path, monkeypatch, up_to)
+    assert facts.resumed_from.epochs == begins_at and facts.warning == ""
+    assert (facts.not_taken and facts.not_taken.epochs) == (None if begins_at else 6)
+    assert [each.val for each in reports] == [each.val for each in undisturbed][-len(reports) :]
+    assert [each.epoch for each in reports] == [epoch for epoch in (2, 4, 6) if epoch > begins_at] or [6]
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 and then nothing"], ids=["empty", "garbage", "torn"])

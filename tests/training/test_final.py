@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data import load_test
+from harness.data import load_test, load_training_data
 from harness.models import FixedDepthNet, OneShotNet
 from harness.models.depth_posterior import RULES, choose_depth
+from harness.networks.conv import PooledConv
 from harness.schema.records import FinalEvaluation
 from harness.schema.rows import hash_of
 from harness.training.evaluate import class_reliability, measure, reliability
 from harness.training.final import evaluate_on_test
-from harness.training.networks import chosen_network
+from harness.training.networks import build_network, chosen_network
 from harness.training.train import Trained, run_trial
-from tests.tiny import config, spirals
+from tests.tiny import config, conv_config, spirals
 
 LDN = config("ldn", 3, max_epochs=15)
 
@@ -90,6 +91,57 @@ def test_a_fixed_depth_is_handed_over_as_it_is() -> None:
         assert final.chosen.model_dump() == pytest.approx(measure(network(x), y).model_dump(), abs=1e-5)
     assert [part.depth for part in final.per_depth_test] == [0, 2]
     assert final.full is None and final.posterior_gap_nats is None
+
+
+# --- the size of the network ----------------------------------------------------------------------------------------
+
+
+def multiply_adds_of(network: torch.nn.Module, x: torch.Tensor) -> int:
+    """By other code: every linear layer and convolution says its shape while one sample passes."""
+    counted = 0
+
+    def count(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        nonlocal counted
+        if isinstance(layer, torch.nn.Linear):
+            counted += out.numel() * layer.in_features
+        if isinstance(layer, torch.nn.Conv2d):
+            height, width = (size + isinstance(layer, PooledConv) for size in layer.kernel_size)  # pooling widens it
+            counted += out.numel() * height * width * layer.in_channels // layer.groups
+
+    hooks = [layer.register_forward_hook(count) for layer in network.modules()]
+    with torch.no_grad():
+        network(x)
+    for hook in hooks:
+        hook.remove()
+    return counted
+
+
+@pytest.mark.parametrize("make", [config, conv_config], ids=["fc", "conv"])
+@pytest.mark.parametrize("depth", [0, 2, 5])
+def test_the_size_is_what_another_count_says(make: Any, depth: int) -> None:
+    """Of a fixed depth; of a posterior, which is that and the output blocks it keeps; of a method that keeps one."""
+    for kind, heads in (("ddn", 1), ("ldn", depth + 1), ("elastic", 1)):
+        trial = make(kind, depth if kind == "ddn" else 6)
+        data = load_training_data(trial.data, trial.seed)
+        network = build_network(trial, data.sample_shape, data.n_classes).eval()
+        final = evaluate_on_test(network, depth, trial, data, deepest=6)
+        x = torch.zeros(1, *data.sample_shape)
+        chosen = chosen_network(network, depth)
+        assert final.multiply_adds == multiply_adds_of(chosen, x) > 0
+        [fixed, deepest] = (
+            build_network(make("ddn", blocks), data.sample_shape, data.n_classes).eval() for blocks in (depth, 6)
+        )
+        head = multiply_adds_of(fixed.backbone.head, torch.zeros(1, 1, _features(fixed)))
+        assert final.multiply_adds == multiply_adds_of(fixed, x) + (heads - 1) * head
+        assert final.deepest_multiply_adds == multiply_adds_of(deepest, x)
+        assert final.forward_seconds_per_sample > 0 and (final.deepest_forward_seconds_per_sample or 0) > 0
+        for each in final.per_depth_test:
+            alone = build_network(make("ddn", each.depth), data.sample_shape, data.n_classes).eval()
+            assert each.multiply_adds == multiply_adds_of(alone, x)
+
+
+def _features(network: Any) -> int:
+    return int(next(network.backbone.head.parameters()).shape[-1])
 
 
 def test_evaluating_twice_is_the_same_opening(trained: Trained) -> None:
