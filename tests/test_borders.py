@@ -22,15 +22,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"networks"},
     "data": {"text"},
     "methods": {"models", "text"},
-<<<<<<< HEAD
-    "training": {"networks", "models", "data", "methods", "text"},
-    "backends": set(),
-    "cluster": {"backends", "networks", "data", "training", "text"},
-=======
     "training": {"backends", "networks", "models", "data", "methods", "text"},
     "backends": {"text"},
-    "cluster": {"backends", "data", "training", "text"},
->>>>>>> main
+    "cluster": {"backends", "networks", "data", "training", "text"},
     "running": {"backends", "networks", "models", "data", "methods", "training", "cluster", "text"},
     "judging": set(),
     "comparing": {"judging", "text"},
