@@ -179,6 +179,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     check_results(repo / "results", lost)
     check_mlflow(f"sqlite:///{repo}/mlflow-of-the-cluster/mlflow.db")
     assert "Below each verdict" in at_home("harness compare quickstart --out results")
+    assert "results/quickstart/report.html" in at_home("harness report quickstart --out results")
 
     for tunnel in tunnels:
         os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel

