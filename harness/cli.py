@@ -560,7 +560,7 @@ def check(name: str, space_name: str) -> None:
     "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
 )
 @click.option("--storage", help="Folder or URI for checkpoints (default: HARNESS_STORAGE).")
-@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address, in a minute.")
+@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes minutes.")
 @click.option(
     "--report",
     type=CheckedPath(path_type=Path, dir_okay=False),
