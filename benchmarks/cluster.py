@@ -179,7 +179,7 @@ def writing(scratch: Path) -> Iterator[str]:
     from harness.running.store import UnitFolder
 
     def per_second(group: int) -> float:
-        folder = UnitFolder(scratch, "ledger", f"in-groups-of-{group}", 0)
+        folder = UnitFolder(scratch, "ledger", "grid", len(list(scratch.glob("*/*/*"))))
         folder.path.mkdir(parents=True)
         began = time.perf_counter()
         for _ in range(640 // group):
