@@ -38,10 +38,15 @@ drill: $(INSTALLED) ## Kill, stop and damage N small runs at random, give them a
 fuzz: $(INSTALLED) ## Give the command line N malformed inputs, judge each, print a table by group (N=1000).
 	$(BIN)/python -m tests.fuzz --inputs $(or $(N),1000)
 
-lint: $(INSTALLED) ## Run ruff and mypy --strict, and check links, commands and paths of the documents.
+# The one tool of `make lint` that came later than many an environment.
+$(BIN)/cfn-lint: | $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cfn-lint
+
+lint: $(INSTALLED) $(BIN)/cfn-lint ## Run ruff and mypy --strict, and check links, commands and paths of the documents.
 	$(BIN)/ruff check harness tests benchmarks docs/tools
 	$(BIN)/ruff format --check harness tests benchmarks docs/tools
 	$(BIN)/mypy
+	$(BIN)/cfn-lint deploy/aws/stack.yaml
 	$(BIN)/python docs/tools/check_documents.py
 
 docs: $(INSTALLED) ## Build the documentation into site/; `python -m http.server -d site` shows it.

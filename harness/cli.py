@@ -26,6 +26,7 @@ from harness.cluster.checks import Check
 from harness.cluster.cluster_file import check_cluster_file
 from harness.cluster.doctor import connected
 from harness.cluster.doctor import doctor as examine
+from harness.cluster.fill import fill as fill_in
 from harness.cluster.this_machine import check_launch
 from harness.errors import MachineError, UserError
 from harness.methods import is_method, known_methods, load_method, one_shot_method
@@ -40,7 +41,7 @@ from harness.spaces import load_space
 from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
 from harness.terminal.epoch_bar import epoch_bar
-from harness.terminal.flags import CheckedPath, flags
+from harness.terminal.flags import CheckedPath, OnceCommand, flags
 from harness.terminal.lists import known_tables
 from harness.terminal.settings import shown_method, shown_network, shown_space
 from harness.text.files import write_atomically
@@ -110,7 +111,11 @@ def _say(text: str, err: bool = False) -> None:
     click.echo(safe(text), err=err)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    command_class = OnceCommand
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="depth-search-harness")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks and Ray's own output.")
 def commands() -> None:
@@ -565,6 +570,22 @@ def _examine_gpus(address: str | None, storage: str | None, path: Path) -> list[
     write_atomically(path, json.dumps([each.model_dump(mode="json") for each in reports], indent=2) + "\n")
     _say(f"{path} has all that was measured.")
     return [check for each in reports for check in gpu_checks(each)]
+
+
+@commands.group()
+def cluster() -> None:
+    """Prepare a cluster file for `ray up`."""
+
+
+@cluster.command()
+@click.argument("stack")
+@click.argument("cluster_file", type=CheckedPath(path_type=Path), default="ray_cluster.yaml")
+@click.option("--region", help="The region of the stack (default: that of the cluster file).")
+def fill(stack: str, cluster_file: Path, region: str | None) -> None:
+    """Write what an AWS stack made into a cluster file. STACK is the name of one of deploy/aws/stack.yaml."""
+    for name, value in fill_in(stack, cluster_file, region).items():
+        _say(f"{name:<14} {value}")
+    _say(f"next: harness doctor {shlex.quote(str(cluster_file))}")
 
 
 @commands.command()

@@ -132,6 +132,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def checked_overrides(overrides: Sequence[str]) -> Sequence[str]:
+    """As a person gave them: each setting once, or nobody knows which value counts."""
+    keys = [override.partition("=")[0] for override in overrides]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise UserError(f"--set {brief(twice)} is given {keys.count(twice)} times; give it once")
+    return overrides
+
+
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
     """All of them; another network comes first, since the options of the one before are none of its own."""
     for override in sorted(overrides, key=lambda override: not override.startswith("network.kind=")):

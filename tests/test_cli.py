@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -239,6 +240,38 @@ def test_debug_shows_the_traceback() -> None:
 
     with pytest.raises(UserError):
         main(["--debug", "trial", "nope", *LDN])
+
+
+# --- given twice --------------------------------------------------------------------------------------------------
+
+
+def test_an_option_with_two_values_is_refused_in_every_command(harness: Callable[..., Result]) -> None:
+    """Every option of every command that takes a value: the last one used to win without a word."""
+    tried = 0
+    for name, command in commands.commands.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.is_flag and not option.multiple:
+                word = option.opts[-1]
+                code, out, err = harness(name, word, "1", word, "2")
+                assert (code, out) == (2, "")
+                assert err == f"error: {word} is given 2 times; give it once\n", f"{name} {word}: {err}"
+                tried += 1
+    assert tried > 60
+
+
+def test_a_setting_that_is_set_twice_is_refused(harness: Callable[..., Result]) -> None:
+    for words in (("trial", "quickstart", *LDN), ("show", "quickstart"), ("study", "width", "--dry-run")):
+        code, _, err = harness(*words, *_settings("training.lr=0.1", "training.lr=0.2"))
+        assert (code, err) == (2, "error: --set training.lr is given 2 times; give it once\n")
+    code, _, err = harness("run", "quickstart", "--dry-run", "--trials", "3", *_settings("budget.trials=4"))
+    assert code == 2 and "--trials and --set budget.trials both set the number of trials" in err
+    code, _, err = harness("study", "width", "--dry-run", "--vary", "network.width=4", "--vary", "network.width=8")
+    assert code == 2 and "--vary network.width is given more than once" in err
+
+
+def test_a_flag_that_is_given_twice_says_the_same_twice(harness: Callable[..., Result]) -> None:
+    code, out, _ = harness("trial", "quickstart", "--depth", 1, *SMALL, "--json", "--json")
+    assert code == 0 and json.loads(out)
 
 
 # --- help ---------------------------------------------------------------------------------------------------------

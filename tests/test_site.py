@@ -16,12 +16,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from harness.comparing import compare
 from harness.comparing.tables import detail_tables, summary_tables
+from harness.comparing.values import Recommendation
 from harness.methods import load_method
 from harness.methods.base import OneShotMethod, SearchMethod, SearchPlan
 from harness.models.one_shot import Epoch
@@ -93,6 +94,13 @@ def test_every_column_of_the_frames_is_explained() -> None:
     text = page("answer/columns.md")
     columns = {*trial_frame(make_units(seeds=range(2))).columns, *VERDICT_COLUMNS, "method", "seed", "status"}
     assert [name for name in sorted(columns) if f"`{name}`" not in text] == []
+
+
+def test_every_recommendation_is_explained() -> None:
+    text = page("answer/recommendation.md")
+    actions = get_args(Recommendation.model_fields["action"].annotation)
+    assert len(actions) == 5 and [action for action in actions if f"| `{action}` |" not in text] == []
+    assert all(f"*{name}*" in text for name in ("rests on", "costs", "risks"))
 
 
 def test_every_table_of_a_comparison_is_explained() -> None:

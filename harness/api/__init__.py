@@ -57,7 +57,8 @@ def run(
 
     methods: "all", or a list of names (`harness list` has them), names with options ("name:option=value") and paths.
     seeds: range(3), [0, 1], "0-19" or one seed; each is a repeat of all methods.
-    progress: None shows a live table in a notebook, True in a terminal too, False none.
+    progress: None shows a live table in a notebook, and on stderr where that is a terminal; True also writes lines to
+        stderr where it is none; False shows nothing.
     """
     planned = plan_run(space, RunOptions.of(methods=methods, seeds=seeds, **options))
     from harness.terminal.progress import shown

@@ -70,7 +70,13 @@ class _NetworkInterface(_Shape):
     groups: list[str] | None = Field(alias="Groups", default=None)
 
 
+class _Disk(_Shape):
+    ebs: dict[str, Any] | None = Field(alias="Ebs", default=None)
+
+
 class _NodeConfig(_Shape):
+    disks: list[_Disk] | None = Field(alias="BlockDeviceMappings", default=None)
+    profile: dict[str, Any] | None = Field(alias="IamInstanceProfile", default=None)
     interfaces: list[_NetworkInterface] | None = Field(alias="NetworkInterfaces", default=None)
     groups: list[str] | None = Field(alias="SecurityGroupIds", default=None)
 
@@ -127,7 +133,7 @@ def check_cluster_file(path: Path) -> list[Check]:
     config = read_cluster_file(path)
     checks = [_edited(read_text(path, "a cluster file")), _schema(config), _provider_keys(config)]
     if config["provider"]["type"] == "aws":
-        checks += [_node_config(config), _closed(config)]
+        checks += [_node_config(config), _closed(config), _rights(config), _ends(config)]
     return [
         *checks,
         check_pins(config, commands(config), path.parent / "constraints.txt"),
@@ -225,6 +231,38 @@ def _closed(config: Config) -> Check:
         problems.append(f"provider.security_group opens {rule}")
     remedy = "give every node type the SecurityGroupIds of a group that lets in ssh from your address only"
     return verdict("security group", problems, "your own, given for every node type", remedy)
+
+
+def _rights(config: Config) -> Check:
+    """Whoever controls a trial has the rights of its machine: a worker must not be able to start machines."""
+    problems, head = [], config.get("head_node_type")
+    profiles = {
+        name: (node.get("node_config") or {}).get("IamInstanceProfile") for name, node in _node_types(config).items()
+    }
+    for name, profile in profiles.items():
+        if not profile:
+            made = "Ray gives it a role that may do everything with EC2" if name == head else "it cannot reach a bucket"
+            problems.append(f"{name} has no IamInstanceProfile, so {made}")
+        elif name != head and profile == profiles.get(str(head)):
+            problems.append(f"{name} has the head's IamInstanceProfile, which may start machines")
+    for name, node in _node_types(config).items():
+        disks = (node.get("node_config") or {}).get("BlockDeviceMappings") or []
+        if not disks or not all((disk.get("Ebs") or {}).get("Encrypted") is True for disk in disks):
+            problems.append(f"a disk of {name} is not encrypted")
+    fine = "workers may not start machines, disks are encrypted"
+    return verdict("rights", problems, fine, "deploy/aws/stack.yaml makes two profiles; give each disk Encrypted: true")
+
+
+def _ends(config: Config) -> Check:
+    """The autoscaler ends workers, and it is on the head: without that they would be billed for ever."""
+    problems = []
+    for name, node in _node_types(config).items():
+        settings = node.get("node_config") or {}
+        ends = settings.get("InstanceInitiatedShutdownBehavior") == "terminate"
+        if name != config.get("head_node_type") and not (ends and "poweroff" in str(settings.get("UserData"))):
+            problems.append(f"{name} runs on when the head is gone")
+    remedy = "take over UserData and InstanceInitiatedShutdownBehavior: terminate from ray_cluster.yaml"
+    return verdict("alone", problems, "workers end themselves when the head is gone", remedy)
 
 
 def open_rules(permissions: list[dict[str, Any]]) -> list[str]:

@@ -88,7 +88,7 @@ def check_account(config: Mapping[str, Any]) -> list[Check]:
         problems += [f"{group} opens {rule}" for rule in open_rules(permissions)]
         if not any(pair.get("GroupId") in groups for rule in permissions for pair in rule.get("UserIdGroupPairs", [])):
             problems.append(f"{group} does not let its own members talk to each other")
-    fix = "docs/cluster.md shows the commands that create the group"
+    fix = "deploy/aws/stack.yaml makes such a group"
     fine = f"{', '.join(wanted) or 'none edited yet'}: no port open to the world"
     return [Check("aws", True, f"credentials found for {region}"), verdict("group rules", problems, fine, fix)]
 

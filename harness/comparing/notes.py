@@ -80,7 +80,10 @@ def _on_classes(by_method: ByMethod) -> Iterator[str]:
     if rare:
         named = ", ".join(f"{row.name} ({row.rows})" for row in rare[:5])
         more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
-        yield f"Fewer than {FEW_ROWS} rows, so that single rows decide: class {named}{more}."
+        yield (
+            f"Classes with fewer than {FEW_ROWS} rows, whose results are noisy: {named}{more}. More rows, or merging "
+            "them with other classes, would help."
+        )
 
 
 def _on_margins(margins: Margins, spread: Mapping[str, float]) -> Iterator[str]:

@@ -51,7 +51,7 @@ class OnDevices(Frozen):
     epochs: Spread
     wall_seconds: Spread
     trials: Spread
-    regret: Spread  # log-likelihood of the best recorded depth − that of the depth that was chosen
+    regret: Spread  # log-likelihood of the best recorded depth − that of the depth, or the network, that was chosen
     depths: dict[int, int]  # chosen depth → searches
 
 
@@ -59,6 +59,7 @@ class MethodReplay(Frozen):
     method: str
     colour: str | None
     trained: bool  # a one-shot method, as it ran: it cannot be replayed
+    own_network: bool = False  # whether its regret is that of its own network, not of a fixed depth
     on: tuple[OnDevices, ...]  # in the order asked for
 
 
@@ -86,7 +87,7 @@ def tables(replay: Replay) -> Sequence[TableView]:
             caption=f"Mean ± half of the 95 % t interval over {seeds}; of each, a replayed method has "
             f"{replay.search_seeds} search seeds. sd: of device-seconds, between training seeds and between search "
             f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
-            "nats. Trained: a one-shot network, as it ran. Worker start, checkpoints and lost work are in no cost. "
+            f"nats. {_of_one_shots(replay)}Worker start, checkpoints and lost work are in no cost. "
             f"Recordings: {replay.recordings}."
             + "".join(
                 f" Not shown, since it differs from them: {row} ({why})." for row, why in replay.left_out.items()
@@ -110,6 +111,19 @@ def tables(replay: Replay) -> Sequence[TableView]:
             )
         )
     return views
+
+
+def _of_one_shots(replay: Replay) -> str:
+    """Whose regret a one-shot's is."""
+    trained = [each for each in replay.methods if each.trained]
+    if not trained:
+        return ""
+    if all(each.own_network for each in trained):
+        return "Trained: a one-shot network, as it ran; its regret is that of its own network. "
+    return (
+        "Trained: a one-shot network, as it ran; but its regret is that of a stand-alone network of the depth it "
+        "chose, since these recordings do not hold its own measures. "
+    )
 
 
 def _devices(number: int) -> str:

@@ -24,6 +24,7 @@ from harness.data.splits import (
     stratified_rows,
     training_data,
 )
+from harness.data.subsets import RARE
 from harness.errors import UserError
 from harness.schema.settings import ArraysData, DataSettings, DigitsData, ImageFolderData, SpiralsData, TableData
 from harness.seeds import numpy_generator
@@ -119,7 +120,7 @@ def _check_validation(pool: Pool, val_rows: Array, fraction: float) -> None:
         raise UserError(
             f"a validation share of {fraction:g} must leave every class samples for training and for validation; "
             f"classes without a validation sample: {some_names(names, missing)}; the smallest of them has "
-            f"{counts[missing].min()}; give at least 2 of every class (data.n_train)"
+            f"{counts[missing].min()}; {RARE}, or raise data.val_fraction or data.n_train"
         )
 
 

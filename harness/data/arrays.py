@@ -43,7 +43,7 @@ def _load(settings: ArraysData, data_dir: Path | None) -> tuple[Pool, LabelledSe
 def _read(settings: ArraysData, path: Path, parts: list[str]) -> tuple[Pool, LabelledSet]:
     x, y, class_names = _read_parts(path, parts)
     n_classes = len(class_names)
-    check_class_sizes(y["train"], 1 + ("val" not in y) + ("test" not in y), f"y_train of {path}")
+    check_class_sizes(y["train"], 1 + ("val" not in y) + ("test" not in y), f"y_train of {path}", class_names)
     if "test" not in y:
         kept, aside = stratified_rows(y["train"], settings.test_fraction, numpy_generator(0, "test"))
         x["test"], y["test"] = x["train"][aside], y["train"][aside]

@@ -50,7 +50,7 @@ def _load(settings: ImageFolderData, data_dir: Path | None) -> tuple[Array, "Lis
     listing = list_files(own_path(settings.path, data_dir))
     rows = {part: np.flatnonzero(listing.parts == part) for part in PARTS}
     parts = 1 + sum(not len(rows[part]) for part in ("val", "test"))
-    check_class_sizes(listing.y[rows["train"]], parts, f"data.path {listing.root}")
+    check_class_sizes(listing.y[rows["train"]], parts, f"data.path {listing.root}", listing.classes)
     # RGB, and twice: the whole array and its two parts.
     check_fits(2 * len(listing.files) * settings.size**2 * 3, f"{listing.root} at size {settings.size}")
     if not len(rows["test"]):

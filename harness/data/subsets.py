@@ -1,8 +1,10 @@
 """Subsets that are the same for every seed, method and machine."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from harness.data.splits import Array
+from harness.data.splits import Array, some_names
 from harness.errors import UserError
 from harness.seeds import numpy_generator
 
@@ -33,13 +35,17 @@ def stratified_subset(y: Array, n: int | None, name: str) -> Array:
     return np.sort(np.concatenate(rows))
 
 
-def check_class_sizes(y: Array, parts: int, what: str) -> None:
+RARE = "remove the rows of such a class, merge it with another class, or add rows of it"
+
+
+def check_class_sizes(y: Array, parts: int, what: str, names: Sequence[str]) -> None:
     """At least two classes, and a sample of each class for every set that is split off from these rows."""
     counts = np.bincount(y)
     if len(counts) < 2:
         raise UserError(f"{what} must hold at least two classes; it holds one, with {len(y)} samples")
-    if counts.min() < parts:
+    if rare := np.flatnonzero(counts < parts).tolist():
+        counted = [f"{name} ({n})" for name, n in zip(names, counts, strict=True)]
         raise UserError(
             f"{what} must hold at least {parts} samples of every class, because it is split into {parts} sets; "
-            f"the smallest class has {counts.min()}"
+            f"too few have: {some_names(counted, rare)}; {RARE}"
         )

@@ -202,7 +202,7 @@ def class_numbers(target: Any, where: str) -> tuple[Array, tuple[str, ...]]:
         if len(whole) > _A_QUANTITY and np.bincount(y).min() < 3:
             raise UserError(f"{where} holds {len(whole):,} numbers, some only once or twice, and {_NO_REGRESSION}")
     y = y.astype(np.int64)
-    check_class_sizes(y, 3, where)
+    check_class_sizes(y, 3, where, names)
     return y, tuple(names)
 
 

@@ -32,6 +32,7 @@ class OneShotRun(Frozen):
     tflop: float
     epochs: Count
     wall_seconds: float
+    test: Measures | None = None  # of its own network; None in a table of version 0.2.0 and before
     differs: str = ""  # from the recordings of its seed in something that costs or numbers depend on
 
 
@@ -170,6 +171,7 @@ def _one_shots(units: Iterable[Unit], searches: Mapping[int, Unit]) -> Iterable[
                 tflop=cost.tflop,
                 epochs=cost.epochs,
                 wall_seconds=cost.held_seconds,
+                test=unit.result.final.chosen,
                 differs=_difference(unit, searches[unit.plan.seed]),
             )
 

@@ -18,7 +18,7 @@ from harness.comparing.replays import MethodReplay, OnDevices, Replay, Spread
 from harness.errors import UserError
 from harness.methods import RECORDER
 from harness.methods.base import SearchMethod
-from harness.replaying.recorded import Recorded
+from harness.replaying.recorded import OneShotRun, Recorded
 from harness.running.replay import Recordings, ReplayedUnit, replayed, unused_experiment
 from harness.schema.records import UnitPlan
 
@@ -60,7 +60,7 @@ def replay_searches(
         search_seeds=search_seeds,
         devices=tuple(devices),
         regret_on="test" if on_test else "validation",
-        methods=(*_one_shots(recorded, devices, regrets), *replays),
+        methods=(*_one_shots(recorded, devices, worths, on_test), *replays),
         headroom=headroom(recorded.all_depths(), RECORDER, recorded.space.margins),
         left_out={each.method: each.differs for each in recorded.one_shots if each.differs},
     )
@@ -127,13 +127,23 @@ class _Searches:
 
 
 def _one_shots(
-    recorded: Recorded, devices: Sequence[int], regrets: Mapping[int, Mapping[int, float]]
+    recorded: Recorded, devices: Sequence[int], worths: Mapping[int, tuple[Mapping[int, float], str]], on_test: bool
 ) -> Iterator[MethodReplay]:
-    """Beside the replays, where they ran on every seed. One network uses one device, however many there are."""
+    """Beside the replays, where they ran on every seed. One network uses one device, however many there are.
+
+    Their regret is that of their own networks, where it is known; else of fixed depths as deep as these.
+    """
     for method in dict.fromkeys(each.method for each in recorded.one_shots):
         runs = sorted((each for each in recorded.one_shots if each.method == method), key=lambda each: each.seed)
         if [each.seed for each in runs] != recorded.seeds or any(each.differs for each in runs):
             continue
+        own = on_test and all(each.test for each in runs)
+
+        def regret(run: OneShotRun, own: bool = own) -> float:
+            worth, _ = worths[run.seed]
+            known = run.test.log_likelihood if own and run.test else worth.get(run.d_opt, float("nan"))
+            return max(worth.values()) - known
+
         per_seed = [
             (
                 each.device_seconds,
@@ -141,7 +151,7 @@ def _one_shots(
                 each.epochs,
                 each.wall_seconds,
                 1,
-                regrets[each.seed].get(each.d_opt, float("nan")),
+                regret(each),
             )
             for each in runs
         ]
@@ -153,4 +163,4 @@ def _one_shots(
         chosen = [each.d_opt for each in runs]
         depths = {depth: chosen.count(depth) for depth in sorted(set(chosen))}
         on = tuple(OnDevices(devices=each, depths=depths, **numbers) for each in devices)
-        yield MethodReplay(method=method, colour=runs[0].colour, trained=True, on=on)
+        yield MethodReplay(method=method, colour=runs[0].colour, trained=True, own_network=own, on=on)

@@ -3,12 +3,14 @@
 They are timed on the device that the trials will have: on a machine of the cluster at an address, else on this one.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
 import socket
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +26,9 @@ from harness.running.messages import OwnCode
 from harness.running.ray_session import ray_session
 from harness.running.runner import own_code
 from harness.running.unit import RunningUnit
-from harness.schema.records import Progress, TrialConfig, UnitPlan
+from harness.schema.records import Cost, Progress, TrialConfig, UnitPlan
 from harness.seeds import torch_generator
+from harness.text.shown import counted
 from harness.training import devices
 from harness.training.cost import trial_bytes
 from harness.training.environment import environment
@@ -34,6 +37,7 @@ from harness.training.train import run_trial, validation_chooses
 WARM_UP_STEPS = 2
 TIMED_STEPS = 5  # at least
 TIMED_SECONDS = 0.5  # at least: on a busy machine a shorter look is not repeatable
+BUSY_CORES = 0.3  # that others may take from the trials before it is told
 FREE_SECONDS = 120.0  # for a machine of a cluster to do it, which may be busy
 
 
@@ -48,6 +52,7 @@ class MethodForecast:
     max_epochs: int
     device_seconds: float  # all trials of all seeds, each trained to the cap
     replayed: bool = False  # from recordings: nothing is trained for it
+    tflop: float = 0.0  # counted, not timed: a busy machine does not change it
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,15 @@ class Forecast:
     caveat: str = ""  # why that is not the device that the trials will have; empty where it is
     memory_bytes: int = 0  # of the largest trial, rows apart
     advice: str = ""  # a sentence where another device is the cheaper choice
+    busy: str = ""  # a sentence where other programs took the processors while steps were timed
 
     @property
     def device_seconds(self) -> float:
         return sum(each.device_seconds for each in self.methods)
+
+    @property
+    def tflop(self) -> float:
+        return sum(each.tflop for each in self.methods)
 
 
 def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str | None = None) -> Forecast:
@@ -70,10 +80,10 @@ def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str |
         groups.setdefault((unit.plan.space.name, unit.plan.method), []).append(unit)
     wanted = _wanted(units)
     timing = _timed(units, [config for configs in wanted.values() for config in configs], data_dir, address)
-    seconds = iter(timing.seconds)
-    lines = {key: _line(configs, [next(seconds) for _ in configs]) for key, configs in wanted.items()}
+    trials = iter(timing.trials)
+    lines = {key: _line(configs, [next(trials) for _ in configs]) for key, configs in wanted.items()}
     methods = tuple(_forecast(group, lines) for group in groups.values())
-    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes, timing.advice)
+    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes, timing.advice, timing.busy)
 
 
 _Network = tuple[str, str]  # space, kind of network
@@ -98,32 +108,45 @@ def _possible(plan: UnitPlan) -> tuple[int, ...]:
     return (plan.space.depth.max,) if plan.facts.learns_depth else plan.space.depth.values
 
 
-def _line(configs: Sequence[TrialConfig], seconds: Sequence[float]) -> Callable[[int], float]:
+@dataclass(frozen=True)
+class TrialForecast:
+    """Of a trial that trains for all its epochs."""
+
+    seconds: float
+    tflop: float = 0.0
+
+
+def _line(configs: Sequence[TrialConfig], trials: Sequence[TrialForecast]) -> Callable[[int], TrialForecast]:
     """A straight line through up to three depths: every block costs as much as every other."""
-    line = np.polynomial.Polynomial.fit([config.depth for config in configs], seconds, deg=min(1, len(configs) - 1))
-    return lambda depth: max(0.0, float(line(depth)))
+    depths, degree = [config.depth for config in configs], min(1, len(configs) - 1)
+
+    def fitted(values: Sequence[float]) -> Callable[[float], float]:
+        line = np.polynomial.Polynomial.fit(depths, values, deg=degree)
+        return lambda depth: max(0.0, float(line(depth)))
+
+    seconds, tflop = fitted([each.seconds for each in trials]), fitted([each.tflop for each in trials])
+    return lambda depth: TrialForecast(seconds(depth), tflop(depth))
 
 
-def _forecast(units: Sequence[RunningUnit], lines: Mapping[_Network, Callable[[int], float]]) -> MethodForecast:
+def _forecast(units: Sequence[RunningUnit], lines: Mapping[_Network, Callable[[int], TrialForecast]]) -> MethodForecast:
     plan = units[0].plan
+    trained = [(unit, _mean_trial(unit, lines[_network(unit.plan)])) for unit in units if not unit.plan.replayed]
     return MethodForecast(
         plan.space.name,
         plan.method,
         plan.trials,
         len(units),
         plan.space.training.max_epochs,
-        device_seconds=sum(
-            _trial_seconds(unit, lines[_network(unit.plan)]) * unit.plan.trials * unit.plan.devices
-            for unit in units
-            if not unit.plan.replayed
-        ),
+        device_seconds=sum(mean.seconds * unit.plan.trials * unit.plan.devices for unit, mean in trained),
         replayed=plan.replayed,
+        tflop=sum(mean.tflop * unit.plan.trials for unit, mean in trained),
     )
 
 
-def _trial_seconds(unit: RunningUnit, seconds_of: Callable[[int], float]) -> float:
+def _mean_trial(unit: RunningUnit, trial_of: Callable[[int], TrialForecast]) -> TrialForecast:
     """The mean over the depths that are planned, or may be proposed."""
-    return statistics.fmean(seconds_of(depth) for depth in unit.planned_depths or _possible(unit.plan))
+    trials = [trial_of(depth) for depth in unit.planned_depths or _possible(unit.plan)]
+    return TrialForecast(statistics.fmean(t.seconds for t in trials), statistics.fmean(t.tflop for t in trials))
 
 
 # --- on which device ----------------------------------------------------------------------------------------------
@@ -131,11 +154,12 @@ def _trial_seconds(unit: RunningUnit, seconds_of: Callable[[int], float]) -> flo
 
 @dataclass(frozen=True)
 class _Timing:
-    seconds: list[float]  # of each trial to its last epoch
+    trials: list[TrialForecast]
     device: str
     caveat: str = ""
     memory_bytes: int = 0  # of the largest of them
     advice: str = ""
+    busy: str = ""
 
 
 def _timed(
@@ -206,20 +230,52 @@ def _time(
     configs: Sequence[TrialConfig], pools: Mapping[str, Pool | None], device: torch.device, cpus: float
 ) -> _Timing:
     rows: dict[str, TrainingData] = {}
-    memory = 0
-    with devices.threads(max(1, min(int(cpus), os.cpu_count() or 1))):
-        seconds = []
+    memory, threads = 0, max(1, min(int(cpus), os.cpu_count() or 1))
+    with devices.threads(threads), _others() as others:
+        trials = []
         for config in configs:
             key = config.data.model_dump_json()
             if key not in rows:
                 rows[key] = load_training_data(config.data, config.seed, pools[key])
-            seconds.append(seconds_to_the_cap(config, rows[key], device))
+            trials.append(trial_to_the_cap(config, rows[key], device))
             memory = max(memory, trial_bytes(config, rows[key]))
         found = environment(device, configs[0].training)
+    busy = busy_machine(others(), threads, os.cpu_count() or 1)
     if device.type == "cpu":
-        return _Timing(seconds, found.machine, memory_bytes=memory)
+        return _Timing(trials, found.machine, memory_bytes=memory, busy=busy)
     advice = _cheaper_on_the_cpu([(config, rows[config.data.model_dump_json()]) for config in configs], device)
-    return _Timing(seconds, found.device, memory_bytes=memory, advice=advice)
+    return _Timing(trials, found.device, memory_bytes=memory, advice=advice, busy=busy)
+
+
+def busy_machine(others: float, threads: int, cores: int) -> str:
+    """A sentence where other programs left less than a trial's share of the processors; else nothing."""
+    if others <= cores - threads + BUSY_CORES:
+        return ""
+    return (
+        f"this machine is busy: other programs used {others:.1f} of {counted(cores, 'core')} while steps were timed, "
+        "so the seconds are too high; TFLOP are counted and stay"
+    )
+
+
+@contextlib.contextmanager
+def _others() -> Iterator[Callable[[], float]]:
+    """How many cores other programs have kept busy since; 0 where the system does not tell."""
+    busy, ours, clock = _busy_seconds(), time.process_time(), time.monotonic()
+
+    def cores() -> float:
+        wall, now = time.monotonic() - clock, _busy_seconds()
+        return 0.0 if busy is None or now is None else max(0.0, now - busy - (time.process_time() - ours)) / wall
+
+    yield cores
+
+
+def _busy_seconds() -> float | None:
+    """Of all cores since the machine started, without idling and waiting for disks."""
+    try:
+        _, user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()
+        return sum(map(int, (user, nice, system, *interrupts[:3]))) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
 
 
 def _cheaper_on_the_cpu(networks: Sequence[tuple[TrialConfig, TrainingData]], gpu: torch.device) -> str:
@@ -248,35 +304,43 @@ def _for_cpu(config: TrialConfig) -> TrialConfig:
 
 
 def step_seconds(config: TrialConfig, data: TrainingData, device: torch.device) -> float:
-    step, _ = _medians(_timed_steps(config, data, device))
+    step, _ = _medians([cost.phases for cost in _timed_steps(config, data, device)])
     return step
 
 
-def seconds_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> float:
-    """Seconds of a trial that trains for all its epochs: compiling, steps, validations; no worker start or reports."""
+def trial_to_the_cap(config: TrialConfig, data: TrainingData, device: torch.device) -> TrialForecast:
+    """A trial that trains for all its epochs: compiling, steps, validations; no worker start or reports."""
     settings = config.training
-    after_steps = _timed_steps(config, data, device)
+    costs = _timed_steps(config, data, device)
+    after_steps = [cost.phases for cost in costs]
     step, validation = _medians(after_steps)
     order = torch_generator(config.seed, "order")
     steps = len(mini_batches(torch.from_numpy(data.train_rows), settings.batch_size, order))
     validations = settings.max_epochs // (settings.eval_every if validation_chooses(config) else settings.report_every)
-    of_all_rows = len(data.val_rows) / len(_part(data, settings.batch_size).val_rows)
+    part = _part(data, settings.batch_size)
+    of_all_rows = len(data.val_rows) / len(part.val_rows)
     compiling = after_steps[-1].get("compile", 0.0)
-    return compiling + settings.max_epochs * steps * step + validations * of_all_rows * validation
+    seconds = compiling + settings.max_epochs * steps * step + validations * of_all_rows * validation
+    # Of what a step and a validation count together: a row costs a third where nothing is learnt from it.
+    both = costs[-1].tflop / len(costs)
+    a_row = both / (len(part.train_rows) + len(part.val_rows) / 3)
+    rows = settings.max_epochs * len(data.train_rows) + validations * len(data.val_rows) / 3
+    return TrialForecast(seconds, a_row * rows)
 
 
-def _timed_steps(config: TrialConfig, data: TrainingData, device: torch.device) -> list[Mapping[str, float]]:
-    """Phases so far after each step of a real trial whose epochs are one mini-batch long, each with a validation."""
+def _timed_steps(config: TrialConfig, data: TrainingData, device: torch.device) -> list[Cost]:
+    """Cost so far after each step of a real trial whose epochs are one mini-batch long, each with a validation."""
     without_end = 10**9
     each_step = {"max_epochs": without_end, "patience": without_end, "eval_every": 1, "report_every": 1}
     training = config.training.model_copy(update=each_step)
-    after_steps: list[Mapping[str, float]] = []
+    after_steps: list[Cost] = []
 
     def report(progress: Progress, save: Callable[[Path], None]) -> None:
-        phases = progress.cost.phases
-        after_steps.append(phases)
+        after_steps.append(progress.cost)
         timed = len(after_steps) - 1 - WARM_UP_STEPS
-        if timed >= TIMED_STEPS and phases["train"] - after_steps[WARM_UP_STEPS]["train"] >= TIMED_SECONDS:
+        if timed < TIMED_STEPS:
+            return
+        if progress.cost.phases["train"] - after_steps[WARM_UP_STEPS].phases["train"] >= TIMED_SECONDS:
             raise _EnoughTimed
 
     try:

@@ -9,7 +9,7 @@ from harness.errors import UserError
 from harness.methods import parse_methods
 from harness.options import Methods, RunOptions, Settings, whole_numbers
 from harness.schema.settings import SearchSpace
-from harness.spaces import load_space, with_overrides
+from harness.spaces import checked_overrides, load_space, with_overrides
 
 if TYPE_CHECKING:  # importing it imports Ray
     from harness.methods.base import SearchMethod
@@ -22,7 +22,10 @@ def space_of(
     RunOptions.of(trials=trials, epochs=epochs)
     overrides = _overrides(settings)
     if trials is not None:
-        overrides += [f"budget.trials={trials}", f"budget.early_stopping_trials={trials}"]
+        both = {"budget.trials", "budget.early_stopping_trials"}
+        if clash := both & {override.partition("=")[0] for override in overrides}:
+            raise UserError(f"--trials and --set {min(clash)} both set the number of trials; give one of them")
+        overrides += [f"{name}={trials}" for name in sorted(both)]
     space = _space_with(given, overrides)
     if epochs is None:
         return space
@@ -45,7 +48,7 @@ def _overrides(settings: Settings) -> list[str]:
     listed = [settings] if isinstance(settings, str) else list(settings) if isinstance(settings, Iterable) else [None]
     if not all(isinstance(item, str) for item in listed):
         raise UserError(f'settings are given as {{"training.lr": 0.05}} or ["training.lr=0.05"]; got {settings!r}')
-    return [str(item) for item in listed]
+    return list(checked_overrides([str(item) for item in listed]))
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from harness.measures import QUALITIES, Quality
 from harness.methods import parse_methods
 from harness.schema.identity import Frozen
 from harness.schema.settings import Name, Positive, SearchSpace
-from harness.spaces import SHIPPED, explain, load_space, parse_space, read_yaml
+from harness.spaces import SHIPPED, checked_overrides, explain, load_space, parse_space, read_yaml
 from harness.studies.readings import READINGS
 from harness.text.files import checked_path
 
@@ -191,6 +191,7 @@ def load_study(
     if trained.methods is None:
         raise UserError(f"study {file.name} is like {trained.name}, which trains no networks of its own")
     settings = _scale(trained, scale, vary)
+    checked_overrides(overrides)
     keys = list(settings.vary)
     cells = [
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
@@ -243,6 +244,8 @@ def _scale(file: StudyFile, name: ScaleName, vary: Sequence[str]) -> Scale:
                 f"--vary is written SETTING=VALUE,VALUE with a setting that {file.name} varies "
                 f"({', '.join(scale.vary) or 'it varies none'}); got {item!r}"
             )
+        if sum(other.partition("=")[0] == key for other in vary) > 1:
+            raise UserError(f"--vary {key} is given more than once; give it once, as {key}=VALUE,VALUE")
         given[key] = tuple(_number(part) for part in text.split(","))
     try:
         return Scale.model_validate({**scale.model_dump(by_alias=True), "vary": given})

@@ -30,6 +30,18 @@ class CheckedPath(click.Path):
         return super().convert(checked_path(value, param.opts[-1] if param else "a path"), param, ctx)
 
 
+class OnceCommand(click.Command):
+    """A command that refuses an option with two values: click itself would take the last one without a word."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for param in order:
+            with_value = isinstance(param, click.Option) and not param.is_flag and not param.multiple
+            if with_value and order.count(param) > 1:
+                raise click.UsageError(f"{param.opts[-1]} is given {order.count(param)} times; give it once", ctx)
+        return super().parse_args(ctx, args)
+
+
 def flags(*names: str) -> Callable[[Command], Command]:
     """The flags of these options."""
     return with_options(*map(_flag, names))

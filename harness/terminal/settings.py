@@ -12,7 +12,7 @@ from rich.table import Table
 from harness.methods import load_method
 from harness.networks import network_of, own_network
 from harness.schema.networks import SHIPPED, OwnNetwork
-from harness.spaces import apply_overrides, given_settings
+from harness.spaces import apply_overrides, checked_overrides, given_settings
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _plain(bound: float) -> str:
 
 def shown_space(name: str, overrides: Sequence[str] = ()) -> Table:
     """A table of every setting with its value and where that comes from."""
-    space, given = given_settings(name, overrides)
+    space, given = given_settings(name, checked_overrides(overrides))
     changed: dict[str, Any] = {}
     apply_overrides(changed, overrides)
     table = Table("setting", "value", "from", "what it is", box=None, pad_edge=False)

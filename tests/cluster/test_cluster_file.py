@@ -73,6 +73,40 @@ MISTAKES: dict[str, tuple[Path, Edit, str, str]] = {
         "security group",
         "gpu_worker has no SecurityGroupIds",
     ),
+    "a worker with the head's rights": (
+        AWS,
+        lambda c: c["available_node_types"]["gpu_worker"]["node_config"].update(
+            IamInstanceProfile={"Name": "head-EDIT-ME"}
+        ),
+        "rights",
+        "gpu_worker has the head's IamInstanceProfile",
+    ),
+    "a role of Ray's own": (
+        AWS,
+        lambda c: c["available_node_types"]["head"]["node_config"].pop("IamInstanceProfile"),
+        "rights",
+        "may do everything with EC2",
+    ),
+    "a disk that anybody can read": (
+        AWS,
+        lambda c: c["available_node_types"]["cpu_worker"]["node_config"].update(
+            BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100}}]
+        ),
+        "rights",
+        "a disk of cpu_worker is not encrypted",
+    ),
+    "a worker that stays when it is alone": (
+        AWS,
+        lambda c: c["available_node_types"]["cpu_worker"]["node_config"].pop("UserData"),
+        "alone",
+        "cpu_worker runs on when the head is gone",
+    ),
+    "a worker that stops and is billed for its disk": (
+        AWS,
+        lambda c: c["available_node_types"]["gpu_worker"]["node_config"].pop("InstanceInitiatedShutdownBehavior"),
+        "alone",
+        "gpu_worker runs on",
+    ),
     "typo on top": (AWS, lambda c: c.update(max_worker=3), "schema", "max_worker"),
     "typo in provider": (AWS, lambda c: c["provider"].update(regoin="x"), "provider", "did you mean 'region'?"),
     "no region": (AWS, lambda c: c["provider"].pop("region"), "provider", "`region` is missing"),
@@ -206,27 +240,19 @@ def test_bad_input_is_one_sentence(
     assert out == "" and err.startswith("error: ") and words in err and err.count("\n") == 1
 
 
-def test_spot_lines_are_right_once_uncommented(tmp_path: Path) -> None:
+def test_lines_to_choose_are_right_once_uncommented(tmp_path: Path) -> None:
     text = (
         AWS.read_text()
         .replace("# InstanceMarketOptions", "InstanceMarketOptions")
         .replace("#     MarketType", "    MarketType")
+        .replace("# UserData", "UserData")
+        .replace("# InstanceInitiatedShutdownBehavior", "InstanceInitiatedShutdownBehavior")
     )
     (tmp_path / "cluster.yaml").write_text(text)
     config = read_cluster_file(tmp_path / "cluster.yaml")
     spot = config["available_node_types"]["gpu_worker"]["node_config"]["InstanceMarketOptions"]
     assert spot == {"MarketType": "spot"}
+    head = config["available_node_types"]["head"]["node_config"]
+    assert head["UserData"] == config["metadata"]["end_when_idle"]
+    assert head["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert set(failed(check_cluster_file(tmp_path / "cluster.yaml"))) == {"values"}
-
-
-def test_guide_and_files_agree() -> None:
-    """Names that the guide tells people to type are those in the files."""
-    guide = (ROOT / "docs" / "cluster.md").read_text()
-    profile = read_cluster_file(AWS)["available_node_types"]["gpu_worker"]["node_config"]["IamInstanceProfile"]["Name"]
-    assert f"--instance-profile-name {profile}" in guide
-    for path in FILES:
-        start = " ".join(read_cluster_file(path)["head_start_ray_commands"])
-        assert "--dashboard-port=8265" in start and "--port 5000" in start and "~/mlflow/pid" in start
-    assert "--remote-port 5000" in guide and "127.0.0.1:8265" in guide
-    stop = "ray_cluster_local_stop.sh"
-    assert (ROOT / stop).exists() and stop in guide and stop in read_cluster_file(LOCAL)["file_mounts"].values()

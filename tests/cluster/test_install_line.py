@@ -68,5 +68,5 @@ def test_the_file_names_the_driver_that_this_cuda_asks_for() -> None:
     [toolkit] = needed()["cuda-toolkit"].specifier
     release, major = toolkit.version.rpartition(".")[0], toolkit.version.partition(".")[0]
     assert major == "13", "another CUDA asks for another driver: look it up in its release notes"
-    for text in ((ROOT / "ray_cluster.yaml").read_text(), (ROOT / "docs" / "cluster.md").read_text()):
+    for text in ((ROOT / "ray_cluster.yaml").read_text(), (ROOT / "docs" / "cluster" / "aws.md").read_text()):
         assert re.search(rf"driver 580 or later.*\n?.*CUDA {re.escape(release)}", text)

@@ -135,16 +135,17 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
         command = f"ray dashboard {FILE} --port {port} --remote-port {port}"
         tunnels.append(laptop.start(f"cd {REPO} && {path} && {command}", **ENV))
         rig.wait_until(f"the tunnel to {port}", functools.partial(_opens, laptop, "127.0.0.1", port), LONG)
-    run = f"harness run quickstart {SMALL} --address auto --tracking-uri {MLFLOW}"
-    checkpoints = lab.shared / "ray"
-    submit = f"ray job submit --address {TUNNEL} --submission-id first --no-wait -- {run} --storage {checkpoints}"
+    # No --address, no --storage, no --tracking-uri: in a job, and on the head, they are what the cluster file says.
+    run = f"harness run quickstart {SMALL}"
+    results = checkpoints = lab.shared
+    submit = f"ray job submit --address {TUNNEL} --submission-id first --no-wait -- {run}"
     for stranger in ({"RAY_AUTH_MODE": "disabled", "HOME": "/tmp"}, {"RAY_AUTH_TOKEN": "0" * 64}):
         refused = at_home(submit, check=False, **stranger)
         assert not refused.startswith("exit 0"), refused
         assert "401" in refused or "403" in refused or "oken" in refused, refused
 
     # The doctor, and the run's own preflight, on a cluster of several machines.
-    doctor = f"harness doctor --storage {checkpoints} --tracking-uri {MLFLOW}"
+    doctor = "harness doctor"
     fine = rig.wait_until("three nodes", lambda: said if "3 alive" in (said := on_head(doctor)) else "", LONG)
     assert fine.count("\nok    ") == 6 and "written and read by 3 nodes" in fine and f"harness {VERSION}" in fine, fine
     assert f"{3 * (os.cpu_count() or 1)} at once now" in fine, fine
@@ -155,8 +156,7 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     assert "InvalidAuthToken" not in ill, ill
     assert "does not see what" in ill and "no machine ever has that" in ill and "there are 3 machines" in ill, ill
     assert "error: storage: " in ill and "(NFS)" in ill and ill.count("exit code 2") == 3, ill
-    results = head.home / "results"
-    assert not results.exists(), "a run that was refused left something behind"
+    assert not (results / "quickstart").exists(), "a run that was refused left something behind"
 
     submitted = at_home(submit)
     assert "submitted successfully" in submitted, submitted
@@ -168,13 +168,18 @@ def test_from_ray_up_to_ray_down(lab: rig.Lab) -> None:
     lost.kill()
     logs = at_home(f"ray job logs --address {TUNNEL} --follow first")
     assert "succeeded" in at_home(f"ray job status --address {TUNNEL} first"), logs
-    assert "Verdict" in logs, logs
+    assert (
+        "winner: a seed of" in logs
+        and f"results: {results} on head" in logs
+        and f"report: {results}/quickstart" in logs
+    ), logs
 
-    at_home(f"ray rsync-down {FILE} '~/results/' ./results/")
+    at_home(f"ray rsync-down {FILE} '{results}/' ./results/")
     at_home(f"ray rsync-down {FILE} '~/mlflow/' ./mlflow-of-the-cluster/")
     check_results(repo / "results", lost)
     check_mlflow(f"sqlite:///{repo}/mlflow-of-the-cluster/mlflow.db")
-    assert "Verdict" in at_home("harness compare quickstart --out results")
+    assert "Below each verdict" in at_home("harness compare quickstart --out results")
+    assert "results/quickstart/report.html" in at_home("harness report quickstart --out results")
 
     for tunnel in tunnels:
         os.killpg(tunnel.pid, signal.SIGINT)  # Ctrl-C, as a person ends a tunnel

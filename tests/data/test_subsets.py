@@ -30,8 +30,13 @@ def test_train_and_test_subsets_are_drawn_independently() -> None:
 
 
 def test_class_sizes() -> None:
-    check_class_sizes(np.array([0, 0, 1, 1]), 2, "y")
+    check_class_sizes(np.array([0, 0, 1, 1]), 2, "y", "ab")
     with pytest.raises(UserError, match="y must hold at least two classes; it holds one, with 3 samples"):
-        check_class_sizes(np.zeros(3, dtype=int), 1, "y")
-    with pytest.raises(UserError, match=r"at least 2 samples of every class.*the smallest class has 1"):
-        check_class_sizes(np.array([0, 0, 1]), 2, "y")
+        check_class_sizes(np.zeros(3, dtype=int), 1, "y", "a")
+
+
+def test_the_message_about_a_rare_class_names_it_and_can_be_followed() -> None:
+    with pytest.raises(
+        UserError, match=r"at least 2 samples of every class.*too few have: gnu \(1\), yak \(1\); remove the"
+    ):
+        check_class_sizes(np.array([0, 0, 1, 2]), 2, "y", ["ant", "gnu", "yak"])

@@ -11,7 +11,7 @@ import pytest
 
 import harness
 from harness.cli import main
-from harness.comparing.replays import Replay, Spread, as_json, as_markdown
+from harness.comparing.replays import Replay, Spread, as_json, as_markdown, tables
 from harness.errors import UserError
 from harness.methods import parse_methods
 from harness.methods.base import SearchMethod, SearchPlan
@@ -20,6 +20,7 @@ from harness.replaying import rehearsal
 from harness.replaying.recorded import Recorded, recorded_in
 from harness.replaying.rehearsal import rehearse
 from harness.replaying.searches import replay_searches
+from harness.replaying.tables import read_table, shipped_tables
 from harness.reporting.replays import pareto_front
 from harness.running.runner import make_units
 from harness.schema.records import Measures
@@ -343,3 +344,27 @@ def test_memory_does_not_grow_with_the_number_of_searches(tmp_path: Path) -> Non
 
     held(5)  # what is loaded once
     assert held(25) - held(5) < 20 * 2000  # one unit with its logs and its search would be a hundred times that
+
+
+def test_the_regret_of_a_one_shot_is_that_of_its_own_network(tmp_path: Path) -> None:
+    """As it ran. In a table without its measures the regret is a fixed depth's, and the caption says so."""
+    recorded = read_table(shipped_tables()["quickstart"])
+    method = recorded.one_shots[0].method
+    older = next(each for each in replay_searches(recorded, {}, 1, [1]).methods if each.method == method)
+    assert not older.own_network
+    caption = tables(replay_searches(recorded, {}, 1, [1]))[0].caption
+    assert "its regret is that of a stand-alone network of the depth it chose" in caption
+    measured = {
+        (each.method, each.seed): Measures(accuracy=0.9, log_likelihood=-0.5 - 0.01 * each.seed, ece=0.1, brier=0.1)
+        for each in recorded.one_shots
+    }
+    runs = tuple(each.model_copy(update={"test": measured[each.method, each.seed]}) for each in recorded.one_shots)
+    replay = replay_searches(recorded.model_copy(update={"one_shots": runs}), {}, 1, [1])
+    found = next(each for each in replay.methods if each.method == method)
+    expected = [
+        max(each.log_likelihood for key, each in recorded.tests.items() if key.startswith(f"{seed}/"))
+        - measured[method, seed].log_likelihood
+        for seed in recorded.seeds
+    ]
+    assert found.own_network and found.on[0].regret.mean.mean == pytest.approx(sum(expected) / len(expected))
+    assert "its regret is that of its own network" in tables(replay)[0].caption

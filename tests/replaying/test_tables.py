@@ -113,7 +113,7 @@ def test_a_table_that_is_not_right_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     header_and_body = gzip.decompress(written(tmp_path, recorded).read_bytes()).splitlines()
     body = json.loads(header_and_body[1])
-    newer = packed(Path("newer.json.gz"), 2, body)
+    newer = packed(Path("newer.json.gz"), 3, body)
     other = packed(Path("fields.json.gz"), 1, {**body, "space": {}})
     first, *others = body["recordings"]
     curve = {**first, "progress": {**first["progress"], "epoch": [10]}}
@@ -131,7 +131,7 @@ def test_a_table_that_is_not_right_is_one_sentence(
         "nowhere.json.gz": "there is no table nowhere.json.gz; `harness export` writes one",
         "text.json.gz": "the table text.json.gz is damaged: it cannot be unpacked",
         "json.json.gz": "json.json.gz is no table of recordings",
-        str(newer): "was written by a newer version of the harness (format 2, this one reads 1)",
+        str(newer): "was written by a newer version of the harness (format 3, this one reads 2)",
         str(other): "is damaged: ",
         str(torn): "is damaged: it is not built like a table",
         str(endless): "is damaged: 1 invalid fields",

@@ -11,11 +11,20 @@ from rich.console import Console
 from harness.methods import parse_methods
 from harness.options import RunOptions
 from harness.running import forecast as module
-from harness.running.forecast import Forecast, MethodForecast, forecast, seconds_to_the_cap, step_seconds
+from harness.running.forecast import (
+    Forecast,
+    MethodForecast,
+    TrialForecast,
+    busy_machine,
+    forecast,
+    step_seconds,
+    trial_to_the_cap,
+)
 from harness.running.runner import make_units
 from harness.running.unit import RunningUnit
 from harness.schema.records import Cost, Progress, TrialConfig
 from harness.terminal.forecast_table import forecast_table
+from harness.training.train import run_trial
 from tests.pretend_gpu import pretend_gpu
 from tests.rehearsed import small_space
 from tests.tiny import config, images, spirals
@@ -35,11 +44,11 @@ def one_second_per_block(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
     """A fixed depth d takes 1 + d seconds, a network that learns its depth ten times that; gives what was timed."""
     timed: list[TrialConfig] = []
 
-    def seconds(config: TrialConfig, *_: Any) -> float:
+    def trial(config: TrialConfig, *_: Any) -> TrialForecast:
         timed.append(config)
-        return (1.0 + config.depth) * (10 if config.learns_depth else 1)
+        return TrialForecast((1.0 + config.depth) * (10 if config.learns_depth else 1), tflop=0.1 * config.depth)
 
-    monkeypatch.setattr(module, "seconds_to_the_cap", seconds)
+    monkeypatch.setattr(module, "trial_to_the_cap", trial)
     return timed
 
 
@@ -92,10 +101,10 @@ def test_steps_and_validations_count_without_the_warm_up(monkeypatch: pytest.Mon
     of = config(max_epochs=30, eval_every=10, report_every=10, batch_size=16)
     data = spirals(of)
     # 50 rows in batches of 16 are four steps (the last of two rows); 30 epochs hold three validations.
-    assert seconds_to_the_cap(of, data, CPU) == pytest.approx(30 * 4 * 0.01 + 3 * 0.004)
+    assert trial_to_the_cap(of, data, CPU).seconds == pytest.approx(30 * 4 * 0.01 + 3 * 0.004)
     assert seen["n_train"] == 16 and seen["training"].eval_every == 1 and seen["training"].lr == of.training.lr
     of = config(max_epochs=30, eval_every=10, report_every=30, batch_size=16, monitor="train_objective")
-    assert seconds_to_the_cap(of, data, CPU) == pytest.approx(30 * 4 * 0.01 + 0.004), "one that a report shows"
+    assert trial_to_the_cap(of, data, CPU).seconds == pytest.approx(30 * 4 * 0.01 + 0.004), "one that a report shows"
 
 
 def _progress(step: int, phases: dict[str, float]) -> Progress:
@@ -115,12 +124,12 @@ def _progress(step: int, phases: dict[str, float]) -> Progress:
 @pytest.mark.parametrize("lr", [0.1, 1e30])
 def test_a_real_network_is_timed_even_one_that_fails_at_once(lr: float) -> None:
     of = config(lr=lr)
-    assert seconds_to_the_cap(of, spirals(of), CPU) > 0
+    assert trial_to_the_cap(of, spirals(of), CPU).seconds > 0
 
 
 def test_images_are_timed_too() -> None:
     of = config("ddn", depth=1, network={"kind": "conv", "channels": 6, "bottleneck": 4}, batch_size=8)
-    assert seconds_to_the_cap(of, images(), CPU) > 0
+    assert trial_to_the_cap(of, images(), CPU).seconds > 0
 
 
 def test_threads_are_as_before(one_second_per_block: list[TrialConfig]) -> None:
@@ -202,9 +211,9 @@ def drawn(shown: Forecast, usd_per_hour: float | None = None) -> str:
 def test_the_table_names_the_device_and_every_space_where_there_are_several() -> None:
     one, other = MethodForecast("D4", "ldn", 1, 3, 50, 150.0), MethodForecast("D6", "ldn", 1, 3, 50, 1210.0)
     several = drawn(Forecast((one, other), "Some CPU"))
-    assert "D4 ldn 1 3 50 150 D6 ldn 1 3 50 1,210 all 1,360" in several and "timed on Some CPU." in several
+    assert "D4 ldn 1 3 50 150 0 D6 ldn 1 3 50 1,210 0 all 1,360 0" in several and "timed on Some CPU." in several
     alone = drawn(Forecast((one,), "Some CPU", "the run asks for GPUs and there is none here"))
-    assert "D4" not in alone and "ldn 1 3 50 150 all 150" in alone and "asks for GPUs and there is none" in alone
+    assert "D4" not in alone and "ldn 1 3 50 150 0 all 150 0" in alone and "asks for GPUs and there is none" in alone
     assert drawn(Forecast((one,), "Some GPU", advice="Take another")).endswith("on top. Take another.")
 
 
@@ -213,7 +222,49 @@ def test_a_price_is_a_column_of_its_own() -> None:
     trained = MethodForecast("s", "ldn", 1, 3, 50, 5400.0), MethodForecast("s", "grid", 9, 3, 50, 1800.0)
     replayed = MethodForecast("s", "asha", 9, 3, 50, 0.0, replayed=True)
     shown = Forecast((*trained, replayed), "Some CPU")
-    assert "ldn 1 3 50 5,400 2.25 grid 9 3 50 1,800 0.75 asha 9 3 50 replayed all 7,200 3.00" in drawn(shown, 1.5)
-    assert "device-seconds USD" in drawn(shown, 0.0) and "all 7,200 0.00" in drawn(shown, 0.0)
+    assert "ldn 1 3 50 5,400 0 2.25 grid 9 3 50 1,800 0 0.75 asha 9 3 50 replayed all 7,200 0 3.00" in drawn(shown, 1.5)
+    assert "device-seconds TFLOP USD" in drawn(shown, 0.0) and "all 7,200 0 0.00" in drawn(shown, 0.0)
     assert "USD" not in drawn(shown)
-    assert len(forecast_table(shown).columns) == 5 and len(forecast_table(shown, 1.5).columns) == 6
+    assert len(forecast_table(shown).columns) == 6 and len(forecast_table(shown, 1.5).columns) == 7
+
+
+# --- a busy machine -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "threads", "cores", "busy"),
+    [(0.0, 1, 2, False), (1.2, 1, 2, False), (1.4, 1, 2, True), (0.4, 2, 2, True), (30.0, 1, 64, False)],
+)
+def test_a_busy_machine_is_one_that_leaves_a_trial_less_than_its_share(
+    others: float, threads: int, cores: int, busy: bool
+) -> None:
+    said = busy_machine(others, threads, cores)
+    assert bool(said) == busy
+    assert not said or f"other programs used {others:.1f} of {cores} cores" in said
+
+
+def test_a_warning_leads_the_forecast_of_a_busy_machine(
+    one_second_per_block: list[TrialConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_busy_seconds", iter(range(0, 10**9, 10**6)).__next__)
+    found = forecast(units(4), None)
+    assert found.busy.startswith("this machine is busy") and "Warning: this machine is busy" in drawn(found)
+    monkeypatch.setattr(module, "_busy_seconds", lambda: None)  # a system that does not tell
+    assert forecast(units(4), None).busy == "" and "Warning" not in drawn(forecast(units(4), None))
+
+
+def test_tflop_are_forecast_as_they_are_counted(one_second_per_block: list[TrialConfig]) -> None:
+    found = forecast(units(4, seeds=(0, 1)), None)
+    assert {each.method: each.tflop for each in found.methods} == {
+        "ldn": pytest.approx(2 * 0.4),
+        "grid": pytest.approx(2 * (0.1 + 0.2 + 0.3 + 0.4)),
+    }
+    assert "all" in drawn(found) and found.tflop == pytest.approx(2 * 1.4)
+
+
+@pytest.mark.parametrize("kind", ["ddn", "ldn"])
+def test_the_forecast_in_tflop_is_what_a_trial_to_its_end_counts(kind: str) -> None:
+    of = config(kind, depth=4, max_epochs=40, eval_every=10, report_every=10, patience=10**6)
+    data, counted = spirals(of), []
+    run_trial(of, data, lambda progress, save: counted.append(progress.cost.tflop), device=CPU)
+    assert trial_to_the_cap(of, data, CPU).tflop == pytest.approx(counted[-1], rel=0.1)

@@ -38,9 +38,23 @@ def test_progress_is_shown_where_it_is_wanted(kernel: list[str], monkeypatch: py
     terminal = SimpleNamespace(get_ipython=lambda: SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", terminal)
     assert not in_notebook()
-    assert shown(None) is None and callable(shown(True))
+    assert shown(None) is None and callable(shown(True)), "stderr of a test is no terminal"
     monkeypatch.delitem(sys.modules, "IPython")
     assert not in_notebook() and shown(None) is None
+
+
+def test_a_plain_script_shows_progress_on_stderr_where_that_is_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not in_notebook()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show = shown(None)
+    assert show is not None and shown(False) is None
+    units = together(run(tmp_path, "grid"))
+    with show(units) as refresh:
+        refresh()
+    printed = capsys.readouterr()
+    assert "grid/seed-0" in printed.err and printed.out == "", "stdout is the script's"
 
 
 def test_a_notebook_has_one_output_that_changes(
