@@ -3,8 +3,7 @@
 A folder has a file `.writer` that its writer locks, so that the lock ends with its process in whatever way. S3 has an
 object `.writer`: made only where there is none, and renewed all the time on condition that nobody else wrote it since.
 One that was not renewed for a while is of a writer that is gone, as is one of a process that has ended on this very
-machine. A writer that was taken over, or could not renew its
-object in time, is `lost`: it must write nothing more.
+machine. A writer that was taken over, or could not renew its object in time, is `lost`: it must write nothing more.
 
 Only the clock of the storage, and the time that passes here, are looked at: clocks of machines differ.
 """
