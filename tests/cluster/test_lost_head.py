@@ -23,6 +23,7 @@ BIN = Path(sys.prefix) / "bin"
 ENV = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENV |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
 ENV |= {"PATH": f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin"}
+EXPORTS = "; ".join(f"export {name}={value}" for name, value in ENV.items())
 BUCKET, PORT = "depth-search", 9000
 SPACE = """
 name: mine
@@ -75,9 +76,15 @@ def with_project(folder: Path) -> Path:
     return folder
 
 
+def on(host: rig.Host, command: str, check: bool = True) -> str:
+    done = host.run(f"{EXPORTS}; {command}", timeout=LONG, check=check)
+    assert done.returncode == 0, f"{host.name}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
 def ray_on(host: rig.Host, head: rig.Host, cpus: int) -> None:
     what = "--head --port=6379 --include-dashboard=false" if host is head else f"--address={head.address}:6379"
-    host.run(f"ray start {what} --node-ip-address={host.address} --num-cpus={cpus}", timeout=LONG, **ENV)
+    on(host, f"ray start {what} --node-ip-address={host.address} --num-cpus={cpus}")
 
 
 def reports(out: Path) -> int:
@@ -99,7 +106,7 @@ def test_a_new_head_continues_from_the_storage_alone(lab: rig.Lab, tmp_path: Pat
         store = lab.add("store", sshd=False)
         store.start(f"moto_server -H {store.address} -p {PORT}", **ENV)
         (store.home / "make_bucket.py").write_text(MAKE_BUCKET)
-        store.run(f"python ~/make_bucket.py http://{store.address}:{PORT}", timeout=LONG, **ENV)
+        on(store, f"python ~/make_bucket.py http://{store.address}:{PORT}")
         storage = f"s3://{BUCKET}/runs?scheme=http&endpoint_override={store.address}:{PORT}&region=us-east-1"
     run = "harness run mine.yaml --methods asha,mine.py --concurrency 1 --workers 1"
     for host in (*heads, laptop):
@@ -124,20 +131,17 @@ def test_a_new_head_continues_from_the_storage_alone(lab: rig.Lab, tmp_path: Pat
 
     ray_on(heads[1], heads[1], cpus=1)
     assert kind != "s3" or not outs[1].exists(), "the new head has the storage alone"
-    done = heads[1].run(f"{job('--take-over')} || (cat log; exit 1)", check=False, timeout=LONG, **ENV)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    on(heads[1], f"{job('--take-over')} || (cat log; exit 1)", check=False)
     assert hosts_of(outs[1])[-1] == "head2" and {"worker1", "head2"} <= {*hosts_of(outs[1])}
 
-    laptop.run(f"cd ~/project && {run} --out undisturbed", timeout=LONG, **ENV)
+    on(laptop, f"cd ~/project && {run} --out undisturbed")
     if kind == "s3":
-        laptop.run(f"cd ~/project && harness pull '{storage}'", timeout=LONG, **ENV)
+        on(laptop, f"cd ~/project && harness pull '{storage}'")
     for method in METHODS:
         there = read(outs[1], method, space="mine")
         assert there == read(laptop.home / "project" / "undisturbed", method, space="mine")
         assert there == read(outs[2], method, space="mine")
     out = storage if kind != "s3" else "results"
     view = f"cd ~/project && harness compare mine --format json --out {out} && harness report mine --out {out}"
-    seen = [
-        host.run(f"{view} && cat {out}/mine/report.html", timeout=LONG, **ENV).stdout for host in (heads[1], laptop)
-    ]
+    seen = [on(host, f"{view} && cat {out}/mine/report.html") for host in (heads[1], laptop)]
     assert seen[0] == seen[1] and "<html" in seen[0]
