@@ -168,7 +168,9 @@ def test_the_script_asks_for_what_it_relies_on() -> None:
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", SCRIPT.read_text(), re.MULTILINE))
     assert {"exclusive", "requeue"} <= asked.keys() and asked["ntasks-per-node"] == "1"
     assert asked["signal"].startswith("B:TERM@") and asked["open-mode"] == "append"
-    options: Any = subprocess.run(["ray", "start", "--help"], capture_output=True, text=True, check=True).stdout
+    options: Any = subprocess.run(
+        [Path(sys.prefix) / "bin" / "ray", "start", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     [line] = re.findall(r"ray symmetric-run ((?:.|\n)*?) -- harness run", SCRIPT.read_text())
     for option in re.findall(r"--[\w-]+", line):
         assert option in options or option == "--min-nodes"
