@@ -29,6 +29,7 @@ from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_cou
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
 from harness.running.side_by_side import (
+    Answers,
     Lender,
     SharedCallback,
     SharedScheduler,
@@ -344,13 +345,14 @@ def _fit(
             together.make_room(*_room(cluster, options))
             refresh()
 
+        answers = Answers(together)
         tuner = tune.Tuner(
             tune.with_resources(trainable, resources),
             tune_config=tune.TuneConfig(
                 metric=METRIC,
                 mode=MODE,
                 search_alg=SharedSearch(together),
-                scheduler=SharedScheduler(together, save_now),
+                scheduler=SharedScheduler(together, answers, save_now),
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
@@ -358,7 +360,7 @@ def _fit(
                 name="harness",
                 storage_path=str(folder / "tune"),
                 failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                callbacks=[SharedCallback(together, keep_up, storage)],
+                callbacks=[SharedCallback(together, answers, keep_up, storage)],
                 verbose=2 if options.debug else 0,
                 progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
             ),

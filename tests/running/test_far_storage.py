@@ -91,7 +91,8 @@ def temp() -> Iterator[Path]:
 
 
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
-    settings = [word for setting in (*SMALL, *LONGER) for word in ("--set", setting)]
+    values = {setting.partition("=")[0]: setting for setting in (*SMALL, *LONGER)}  # each may be given once
+    settings = [word for setting in values.values() for word in ("--set", setting)]
     command = ["run", "quickstart", "--methods", "ldn", "--workers", "1", "--out", str(out), *settings, *words]
     env = {"RAY_TMPDIR": str(temp), "TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
     return forked.harness(*command, env=env, cwd=out.parent, stderr=out.with_suffix(".log"))
