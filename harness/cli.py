@@ -366,6 +366,7 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
     show_default=True,
     help="Format of the output.",
 )
+@click.option("--choice-within", type=float, help="Override the space's choice_within; recordings serve every value.")
 @flags("out")
 def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
     """Replay many searches on trained trials. SPACE is a name or a table; trains nothing and starts no Ray.
