@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,docs]'
 	@touch $@
 
-SPACE := quickstart
+SPACE := noisy_spirals
 COMPARED := ldn,elastic,grid,random_search,optuna_tpe,golden_section,asha
 compare: $(INSTALLED) ## Is a search needed, or will one training do? Seven methods on twelve seeds (SEEDS=0-11 OUT=results).
 	$(BIN)/harness run $(SPACE) --methods $(COMPARED) --replay --seeds $(or $(SEEDS),0-11) --out $(or $(OUT),results)

@@ -331,6 +331,7 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
 @click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
 @click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
 @click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
+@click.option("--choice-within", type=float, help="The space's choice_within instead: recordings serve every one.")
 @click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this .svg file, too.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
 @flags("out")

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def needed_line_of(recorded: Recorded) -> str:
-    found = headroom(recorded.all_depths(), RECORDER, recorded.space.margins)
+    found = headroom(recorded.all_depths(), RECORDER, recorded.space.margins, within=recorded.space.choice_within)
     assert found, f"{recorded.space.name}: not every depth is there"
     losses = {pair.method: loss(pair.verdicts[LOG_LIKELIHOOD.key].advantage) for pair in found.stage.pairs}
     cells = (

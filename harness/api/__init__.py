@@ -141,6 +141,7 @@ def replay(
     search_seeds: int = 100,
     devices: int | str | Sequence[int] = 1,
     seeds: Seeds | None = None,
+    choice_within: float | None = None,
     figure: Folder | None = None,
     out: Folder = DEFAULT_OUT,
     progress: bool = False,
@@ -154,6 +155,7 @@ def replay(
     search_seeds: each method searches on each training seed with so many seeds of its own.
     devices: how many devices a search has at once; a list for several numbers of them.
     seeds: training seeds, as in `run`; all that were recorded by default.
+    choice_within: instead of the space's: what is trained does not depend on it, so that recordings serve every one.
     figure: an .svg file to draw cost against regret, and wall-clock against devices, into.
     progress: whether to show a bar on stderr.
     """
@@ -164,6 +166,8 @@ def replay(
     if drawn and (drawn.suffix != ".svg" or not drawn.absolute().parent.is_dir()):
         raise UserError(f"the figure must be an .svg file in a folder that exists; got {str(figure)!r}")
     recorded, source = _recorded(space, Path(out))
+    if choice_within is not None:
+        recorded = recorded.choosing_within(choice_within)
     loaded = methods_of(methods)
     if methods == "all":
         loaded = {row: method for row, method in loaded.items() if method.can_be_replayed}

@@ -8,7 +8,7 @@ from harness.comparing.checklist import checklist
 from harness.comparing.costs import equal_quality, pace, phases_of, wall_clock
 from harness.comparing.fairness import differences_between
 from harness.comparing.headroom import all_depths_of, headroom
-from harness.comparing.notes import notes, on_headroom, on_two_errors
+from harness.comparing.notes import notes, on_choice, on_headroom, on_two_errors
 from harness.comparing.recommendation import Known, recommend, winner
 from harness.comparing.sentences import margins_phrase, sentence
 from harness.comparing.stages import judged_stages
@@ -41,7 +41,7 @@ def compare(
     checks = tuple(check for each in by_method.values() if (check := depth_check(each, asked.all_depths)))
     equal = (equal_quality(asked.ours, theirs, margins.log_likelihood) for theirs in asked.others)
     whole = [found for unit in asked.all_depths if (found := all_depths_of(unit))]
-    needed = headroom(whole, asked.exhaustive or "", margins, cost, looks.all)
+    needed = headroom(whole, asked.exhaustive or "", margins, cost, looks.all, asked.choice_within)
     known = Known(
         needed=needed,
         exhaustive=asked.exhaustive,
@@ -88,6 +88,7 @@ def compare(
         notes=(
             *problems,
             *on_headroom(asked, [found.seed for found in whole]),
+            *on_choice(asked.choice_within, whole),
             *notes(asked, doubts, lowest, sharpness, spread),
             *averages_said(by_method, stages.searches),
             *on_two_errors(stages.search, asked.finished),

@@ -56,6 +56,11 @@ class Asked:
         return Margins(**{name: min(getattr(each, name) for each in given) for name in Margins.model_fields})
 
     @property
+    def choice_within(self) -> float:
+        """That of the method that trains every depth; where others choose otherwise, their verdicts are withheld."""
+        return (self.all_depths or self.finished)[0].plan.space.choice_within
+
+    @property
     def refitted(self) -> bool:
         return all(unit.result.refit is not None for unit in self.finished)
 

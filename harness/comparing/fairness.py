@@ -53,6 +53,11 @@ def _of_trials(read: Callable[[TrialRecord], object]) -> PerUnit:
     return lambda unit: {str(read(trial)) for trial in unit.trials}
 
 
+def _choice(unit: Finished) -> Iterator[str]:
+    if unit.plan.chooses_by_validation:
+        yield f"the smallest depth within {unit.plan.space.choice_within:g} nats of the best"
+
+
 _RULES: dict[str, PerUnit] = {
     "settings (optimiser, schedule, stopping rule, epoch cap, batch size, precision)": _settings,
     "device": _of_trials(lambda trial: trial.environment.device),
@@ -71,6 +76,7 @@ _RULES: dict[str, PerUnit] = {
     "Ray": _of_trials(lambda trial: trial.environment.ray or "none"),
     "Optuna": _of_trials(lambda trial: trial.environment.optuna or "none"),
     "head cost rule": _head_rule,
+    "choice of depth by validation": _choice,
 }
 _RULES_PER_SEED: dict[str, PerUnit] = {
     "training and validation split": _of_trials(lambda trial: trial.split_hash),

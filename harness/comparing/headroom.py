@@ -28,8 +28,8 @@ from harness.measures import (
     Measure,
     judged,
 )
-from harness.schema.records import TIE_NATS, Cost, Measures
-from harness.schema.settings import Margins
+from harness.schema.records import Cost, Measures
+from harness.schema.settings import TIE_NATS, Margins
 from harness.statistics import Interval
 
 DEEPEST, RANDOM, CONSTANT = "the deepest network", "a random depth", "the best constant depth"
@@ -68,9 +68,9 @@ class AllDepths:
     chosen: int
 
     @classmethod
-    def of(cls, seed: int, at: Mapping[int, OneDepth]) -> "AllDepths":
+    def of(cls, seed: int, at: Mapping[int, OneDepth], within: float = TIE_NATS) -> "AllDepths":
         """Chosen by validation, as a search that trains every depth does."""
-        return cls(seed, at, _smallest_of_the_best({depth: each.validation for depth, each in at.items()}))
+        return cls(seed, at, _smallest_of_the_best({depth: each.validation for depth, each in at.items()}, within))
 
     def values(self, depth: int) -> Values:
         return self.at[depth].values(depth, self.at[max(self.at)])
@@ -102,28 +102,35 @@ def all_depths_of(unit: Finished) -> AllDepths | None:
     return AllDepths(unit.seed, at, unit.result.d_opt) if unit.result.d_opt in at else None
 
 
-def best_constant_depths(seeds: Sequence[AllDepths]) -> list[int]:
-    """For each seed the depth that is best on validation on average over the *other* seeds; within a tie the smallest.
+def best_constant_depths(seeds: Sequence[AllDepths], within: float = TIE_NATS) -> list[int]:
+    """For each seed the smallest depth within so many nats of the best, on validation, averaged over the *other* seeds.
 
     Two seeds share most of what they were chosen by, so these values depend on each other and are never judged.
     """
-    return [_best_depth([other for other in seeds if other is not seed]) for seed in seeds]
+    return [_best_depth([other for other in seeds if other is not seed], within) for seed in seeds]
 
 
-def _best_depth(seeds: Sequence[AllDepths]) -> int:
+def _best_depth(seeds: Sequence[AllDepths], within: float) -> int:
     means = {depth: fmean(seed.at[depth].validation for seed in seeds) for depth in seeds[0].at}
-    return _smallest_of_the_best(means)
+    return _smallest_of_the_best(means, within)
 
 
-def _smallest_of_the_best(validation: Mapping[int, float]) -> int:
+def _smallest_of_the_best(validation: Mapping[int, float], within: float) -> int:
     best = max(validation.values())
-    return min(depth for depth, value in validation.items() if value >= best - TIE_NATS)
+    return min(depth for depth, value in validation.items() if value >= best - within)
 
 
 def headroom(
-    seeds: Sequence[AllDepths], search: str, margins: Margins, cost: Measure = DEVICE_SECONDS, looks: Looks = ()
+    seeds: Sequence[AllDepths],
+    search: str,
+    margins: Margins,
+    cost: Measure = DEVICE_SECONDS,
+    looks: Looks = (),
+    within: float = TIE_NATS,
 ) -> Headroom | None:
     """`search`: the name of the method that trained every depth. None where there is nothing to choose from.
+
+    `within`: nats of validation log-likelihood, as the space's `choice_within` says.
 
     The rules are a family of their own: each quality of each rule against the search's choice. Their cost is no
     question, since what a rule trains is part of what the search trains.
@@ -137,7 +144,7 @@ def headroom(
         RANDOM: [seed.at_random() for seed in seeds],
     }
     if len(seeds) > 1:
-        constant = best_constant_depths(seeds)
+        constant = best_constant_depths(seeds, within)
         found[CONSTANT] = [seed.values(depth) for seed, depth in zip(seeds, constant, strict=True)]
     numbers = tuple(seed.seed for seed in seeds)
     stage = Stage(

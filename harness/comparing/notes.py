@@ -1,11 +1,13 @@
 """What a reader must know before believing the table: one sentence each."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from harness.comparing.asked import Asked
 from harness.comparing.costs import unexplained
 from harness.comparing.finished import ByMethod, Finished
+from harness.comparing.headroom import AllDepths
 from harness.comparing.numbers import listed, plain, seeds_named
 from harness.comparing.sentences import CANNOT_SAY
 from harness.comparing.stages import share_their_test_rows
@@ -13,7 +15,7 @@ from harness.comparing.values import Contamination, Floor, Pair, Resolution, Sta
 from harness.comparing.yardsticks import classes
 from harness.measures import QUALITIES, judged
 from harness.schema.records import REPLAYED_SEARCHES, Looks, TrialRecord, Unit
-from harness.schema.settings import Margins
+from harness.schema.settings import TIE_NATS, Margins
 from harness.text.shown import counted
 
 FEW_ROWS = 20  # of a class
@@ -54,6 +56,20 @@ def on_headroom(asked: Asked, known: Sequence[int]) -> Iterator[str]:
         yield f"{CANNOT_SAY}: on no seed is there a network of every depth, evaluated on the test set."
     elif left_out:
         yield f"Whether a search is needed is said without {seeds_named(left_out)}, where a depth is missing."
+
+
+def on_choice(within: float, seeds: Sequence[AllDepths]) -> Iterator[str]:
+    """Where no network can lose: whatever depths are worth, the smallest one is chosen."""
+    spread = max((max(values) - min(values) for values in map(_on_validation, seeds) if values), default=math.inf)
+    if within > TIE_NATS and spread <= within:
+        yield (
+            f"choice_within, {within:g} nats, is more than what lies between the best and the worst depth on "
+            f"validation on any seed ({plain(spread, 2)}): the smallest depth is chosen, whatever depths are worth."
+        )
+
+
+def _on_validation(seed: AllDepths) -> list[float]:
+    return [each.validation for each in seed.at.values()]
 
 
 def _on_the_space(floor: Floor | None, resolution: Resolution | None) -> Iterator[str]:

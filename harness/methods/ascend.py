@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from harness.methods.base import SearchMethod, SearchPlan
 from harness.methods.golden_section import BracketSearcher
-from harness.schema.records import TIE_NATS
-from harness.schema.settings import Budget, SearchSpace
+from harness.schema.settings import TIE_NATS, Budget, SearchSpace
 
 IN_VAIN = 2  # depths in a row that gain nothing, after which nobody goes deeper
 

@@ -13,8 +13,8 @@ from pydantic import ConfigDict
 
 from harness.errors import UserError, last_line
 from harness.schema.identity import Identified
-from harness.schema.records import TIE_NATS, MethodFacts, TrialRecord, Validation
-from harness.schema.settings import Budget, Rule, SearchSpace
+from harness.schema.records import MethodFacts, TrialRecord, Validation
+from harness.schema.settings import TIE_NATS, Budget, Rule, SearchSpace
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
@@ -64,6 +64,12 @@ class SearchPlan:
         for values in grids:
             n *= len(values)
         return n
+
+
+def smallest_within(log_likelihoods: Sequence[float], within: float) -> int:
+    """Of depths 0…D: min {i : ℓ_i ≥ max_j ℓ_j − within}."""
+    best = max(log_likelihoods)
+    return next(depth for depth, value in enumerate(log_likelihoods) if value >= best - within)
 
 
 class SearchMethod(Identified, ABC):
@@ -135,6 +141,29 @@ class SearchMethod(Identified, ABC):
 
     def select(self, trials: Sequence[TrialRecord]) -> TrialRecord:
         """Highest validation log-likelihood; within TIE_NATS the smallest depth wins."""
+        return self._smallest(trials, TIE_NATS)
+
+    @final
+    def choice(self, trials: Sequence[TrialRecord], within: float) -> tuple[TrialRecord, int]:
+        """The trial whose network is handed over, and its depth, as the space's `choice_within` says.
+
+        A method that selects in its own way, or whose network has another depth than its best one on validation, stays
+        with that.
+        """
+        chosen = self.select(trials)
+        if within == TIE_NATS:
+            return chosen, chosen.d_opt
+        if (posterior := chosen.posterior) is not None:
+            by_validation = posterior.rule == "validation" and posterior.val_log_likelihoods
+            if not by_validation or posterior.d_opt != smallest_within(posterior.val_log_likelihoods, TIE_NATS):
+                return chosen, chosen.d_opt
+            return chosen, smallest_within(posterior.val_log_likelihoods, within)
+        if type(self).select is SearchMethod.select:
+            chosen = self._smallest(trials, within)
+        return chosen, chosen.d_opt
+
+    def _smallest(self, trials: Sequence[TrialRecord], within: float) -> TrialRecord:
+        """The smallest depth within so many nats of the best; of its networks the best."""
         values = [
             (trial.val.log_likelihood, trial)
             for trial in trials
@@ -147,7 +176,10 @@ class SearchMethod(Identified, ABC):
                 f"no trial is left to choose from: all {len(trials)} failed or reported nothing finite{why}"
             )
         best = max(value for value, _ in values)
-        return min((trial for value, trial in values if value >= best - TIE_NATS), key=lambda trial: trial.depth)
+        near = [(value, trial) for value, trial in values if value >= best - within]
+        if within == TIE_NATS:
+            return min((trial for _, trial in near), key=lambda trial: trial.depth)
+        return min(near, key=lambda each: (each[1].depth, -each[0]))[1]
 
 
 class OneShotMethod(SearchMethod):

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from ray.tune.search import Searcher
 
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
-from harness.schema.records import TIE_NATS
-from harness.schema.settings import Budget, SearchSpace
+from harness.schema.settings import TIE_NATS, Budget, SearchSpace
 
 NextDepths = Callable[[tuple[int, ...], dict[int, float]], list[int]]
 

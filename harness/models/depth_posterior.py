@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from harness.schema.records import TIE_NATS
-from harness.schema.settings import ExplicitPrior, ExponentialPrior, PriorSettings, Rule
+from harness.schema.settings import TIE_NATS, ExplicitPrior, ExponentialPrior, PriorSettings, Rule
 
 RULES: tuple[Rule, ...] = ("argmax", "threshold", "expected")
 
@@ -36,10 +35,10 @@ def choose_depth(q: Tensor, rule: Rule) -> int:
             return int(torch.round((q * torch.arange(len(q))).sum()))
 
 
-def best_depth(log_likelihoods: Tensor) -> int:
-    """The depth to keep by validation: min {i : ℓ_i ≥ max_j ℓ_j − TIE_NATS}."""
+def best_depth(log_likelihoods: Tensor, within: float = TIE_NATS) -> int:
+    """The depth to keep by validation: min {i : ℓ_i ≥ max_j ℓ_j − within}."""
     values = log_likelihoods.detach().double().cpu()
-    return int((values >= values.max() - TIE_NATS).nonzero()[0])
+    return int((values >= values.max() - within).nonzero()[0])
 
 
 class DepthWeights(nn.Module):

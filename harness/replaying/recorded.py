@@ -15,6 +15,7 @@ from harness.running.store import UnitFolder, read_units
 from harness.schema.identity import Frozen
 from harness.schema.records import FIXED_DEPTH, NOT_CARRIED_OVER, Count, Measures, TrialConfig, Unit
 from harness.schema.settings import SearchSpace
+from harness.spaces import with_overrides
 
 
 class NoRecordings(UserError):
@@ -69,6 +70,15 @@ class Recorded(Frozen):
             }
         )
 
+    def choosing_within(self, nats: float) -> "Recorded":
+        """The same recordings, as searches choose from them in a space with this `choice_within`."""
+        space = with_overrides(self.space, [f"choice_within={nats!r}"])
+        if space == self.space:
+            return self
+        why = f"they chose with choice_within {self.space.choice_within:g}, when they ran"
+        one_shots = tuple(each.model_copy(update={"differs": each.differs or why}) for each in self.one_shots)
+        return self.model_copy(update={"space": space, "one_shots": one_shots})
+
     def worth(self, seed: int) -> tuple[dict[int, float], str]:
         """The log-likelihood of every depth, on the test set where all depths were evaluated there, else validation."""
         depths = self.of_seed(seed)
@@ -89,7 +99,7 @@ class Recorded(Frozen):
                 if progress.val and (test := self.tests.get(f"{seed}/{depth}"))
             }
             if set(at) == set(self.space.depth.values):
-                found.append(AllDepths.of(seed, at))
+                found.append(AllDepths.of(seed, at, self.space.choice_within))
         return found
 
     def by_seed(self) -> dict[int, Recordings]:

@@ -61,7 +61,7 @@ def replay_searches(
         devices=tuple(devices),
         regret_on="test" if on_test else "validation",
         methods=(*_one_shots(recorded, devices, worths, on_test), *replays),
-        headroom=headroom(recorded.all_depths(), RECORDER, recorded.space.margins),
+        headroom=headroom(recorded.all_depths(), RECORDER, recorded.space.margins, within=recorded.space.choice_within),
         left_out={each.method: each.differs for each in recorded.one_shots if each.differs},
     )
 

@@ -80,7 +80,7 @@ def search_result(
 
 
 def _chooses_or_stops_by_validation(plan: UnitPlan) -> bool:
-    return plan.facts.validation == "chooses" or plan.space.training.monitor == "val_objective"
+    return plan.chooses_by_validation or plan.space.training.monitor == "val_objective"
 
 
 def _refit(plan: UnitPlan, logs: Mapping[str, TrialLog], choice: Chosen) -> Refit | None:

@@ -280,12 +280,12 @@ class RunningUnit:
             return
         if not proposals(self.logs):
             raise UserError(f"method {self.plan.method} proposed nothing: its searcher ended before its first trial")
-        chosen = self.method.select(records)
+        chosen, depth = self.method.choice(records, self.plan.space.choice_within)
         capped = self.capped and not self.search.is_finished and len(proposals(self.logs)) < self.plan.trials
         self.choice = self._write(
             Chosen(
                 chosen=chosen.trial_id,
-                d_opt=chosen.d_opt,
+                d_opt=depth,
                 epochs=chosen.best_epoch,
                 capped=capped,
                 time=self.clock(),

@@ -25,7 +25,7 @@ def difference(plans: Sequence[UnitPlan]) -> str | None:
 
 
 def _must_be_equal(plan: UnitPlan) -> Iterator[tuple[str, Any]]:
-    yield "space", plan.space.model_dump(exclude={"description", "margins"})  # a plan's hash leaves them out too
+    yield "space", plan.space.model_dump(exclude={"description", "margins", "choice_within"})
     if plan.data_hash:
         yield "data", {"the bytes of the data files": plan.data_hash}
     # No comparison reads `seeded`, and older plans do not say it.

@@ -14,9 +14,9 @@ from pydantic import Field
 from harness.schema.identity import Frozen, Identified, Later, digest
 from harness.schema.networks import AnyNetwork
 from harness.schema.settings import (
+    AnyRule,
     DataSettings,
     PosteriorSettings,
-    Rule,
     SearchSpace,
     TrainingSettings,
 )
@@ -27,7 +27,6 @@ Count = Annotated[int, Field(ge=0)]
 FIXED_DEPTH = "ddn"  # the kind of a network with exactly `depth` blocks; every other kind names a one-shot method
 StopReason = Literal["patience", "cap", "scheduler", "failed"]
 Validation = Literal["unused", "chooses", "fits"]  # what a method does with validation labels, early stopping apart
-TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 PHASES = ("startup", "data", "compile", "train", "validate", "checkpoint", "lost", "other")
 NOT_CARRIED_OVER = (
     "checkpoint",
@@ -109,7 +108,7 @@ class Posterior(Frozen):
     """Weights over depths 0…D of a one-shot network, and the depth by each rule."""
 
     q: tuple[float, ...]
-    rule: Rule | Literal["validation"]
+    rule: AnyRule
     d_opt: Count  # by `rule`, or as the method itself chooses
     d_opt_by_rule: dict[str, int]  # `validation` is among them where the method chooses by it
     val_log_likelihoods: tuple[float, ...] = ()  # of depths 0…D, where the method chooses by them
@@ -451,6 +450,12 @@ class UnitPlan(Identified):
     version: int = VERSION
 
     @property
+    def chooses_by_validation(self) -> bool:
+        """Whether validation chooses the depth: every search, and the one-shot networks that say so."""
+        by_rule = self.facts.learns_depth and self.space.posterior.rule == "validation"
+        return by_rule or self.facts.validation == "chooses"
+
+    @property
     def method_file(self) -> str:
         """The name of the method's file: `method` is that, with the options that are not the default ones."""
         return self.method.partition(":")[0]
@@ -469,7 +474,8 @@ class UnitPlan(Identified):
     @property
     def hash(self) -> str:
         """Of everything that determines the numbers: not of the description, the margins of the verdict, the price."""
-        return digest(self, {"space": {"description", "margins"}, **dict.fromkeys(NOT_DETERMINING, True)})
+        of_space = {"description", "margins"} | (set() if self.chooses_by_validation else {"choice_within"})
+        return digest(self, {"space": of_space, **dict.fromkeys(NOT_DETERMINING, True)})
 
     def known_to(self, other: "UnitPlan") -> "UnitPlan":
         """This plan as the other one could have been written: of data and files, only what that one has a hash of."""

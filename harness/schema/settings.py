@@ -9,6 +9,8 @@ from harness.schema.identity import Identified, Later
 from harness.schema.networks import AnyNetwork
 
 Rule = Literal["argmax", "threshold", "expected"]
+AnyRule = Literal["argmax", "threshold", "expected", "validation"]
+TIE_NATS = 1e-4  # validation log-likelihoods closer than this are equal, and the smaller depth wins
 Precision = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, le=10**9)]  # more samples, epochs or trials than anybody will ever have
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -196,9 +198,10 @@ class PosteriorSettings(Settings):
 
     prior: PriorSettings = ExponentialPrior(kind="exponential")
     """The prior over depths 0 to depth.max."""
-    rule: Rule = "threshold"
+    rule: AnyRule = "threshold"
     """How d_opt is read off the posterior q: argmax (the most probable depth), threshold (the smallest with at least
-    95 % of the largest q), expected (the mean depth, rounded)."""
+    95 % of the largest q), expected (the mean depth, rounded); or, whatever q is, by validation, as choice_within says.
+    """
     lr: Annotated[Annotated[float, Field(gt=0)] | None, Later(before=None)] = None
     """Learning rate of q where it is trained by gradient, always by SGD; null: training.lr, or 0.1 where the network's
     weights are not trained by SGD. It warms up and falls as training's does."""
@@ -363,6 +366,9 @@ class SearchSpace(Settings):
     """The schedule of every network."""
     budget: Budget
     """How many trials a search may start."""
+    choice_within: Annotated[float, Field(ge=0), Later(before=TIE_NATS)] = TIE_NATS
+    """Where validation chooses, it chooses the smallest depth whose log-likelihood is within so many nats of the best
+    one's. Only the choice differs, of searches and of one-shot networks: what is trained stays the same."""
     margins: Margins = Margins()
     """How much worse a method may be and still count as good."""
 

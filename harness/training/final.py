@@ -22,7 +22,7 @@ from harness.models.depth_posterior import RULES, best_depth, choose_depth
 from harness.models.one_shot import log_probs_of
 from harness.schema.records import DepthMeasures, FinalEvaluation, StoppedMeasures, TrialConfig
 from harness.schema.rows import hash_of
-from harness.schema.settings import Rule
+from harness.schema.settings import AnyRule
 from harness.training.cost import Sizes
 from harness.training.devices import wait_for
 from harness.training.evaluate import class_reliability, exact_posterior, measure, per_class, reliability, row_values
@@ -139,7 +139,7 @@ def _one_shot_analysis(
     test: DeviceRows,
     everything: Tensor,
     data: TrainingData,
-    rule: Rule,
+    rule: AnyRule,
     sizes: Sizes,
 ) -> dict[str, Any]:
     """All depths averaged, every depth by itself, the depth by each rule; of a posterior, how exact it is."""
@@ -161,7 +161,7 @@ def _one_shot_analysis(
     }
     if network.method.is_posterior:
         gap, exact = posterior_gap(network, rows, train_rows)
-        by_exact = choose_depth(exact, rule)
+        by_exact = None if rule == "validation" else choose_depth(exact, rule)
         result |= {"posterior_gap_nats": gap, "d_opt_exact": int(exact.argmax()), "d_opt_by_exact": by_exact}
     return result
 

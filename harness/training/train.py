@@ -233,7 +233,7 @@ class _Trial:
     def _measured(self, rows: DeviceRows, val_rows: Tensor) -> Measures:
         """Of the prediction that the network stands for: of a posterior the average over depths, else at one depth."""
         network, y = self.network, rows.labels(val_rows)
-        by_validation = isinstance(network, OneShotNet) and network.method.validation == "chooses"
+        by_validation = depth_by_validation(self.config)
         if isinstance(network, FixedDepthNet) or (network.method.is_posterior and not by_validation):
             log_probs = _all_finite(predict(network, rows, val_rows), self.epoch)
         else:
@@ -248,7 +248,8 @@ class _Trial:
 
     def _chosen_depth(self, network: OneShotNet, q: Tensor, val: list[float] | None) -> int:
         values = None if val is None else torch.tensor(val, dtype=torch.float64)
-        return network.choose(q, values, self.config.posterior.rule)
+        rule = self.config.posterior.rule
+        return network.choose(q, values, "argmax" if rule == "validation" else rule)  # with `val`, q is not asked
 
     def _epoch(self) -> Epoch:
         return Epoch(self.epoch, self.config.training.max_epochs, self.n_train)
@@ -397,8 +398,15 @@ class _Trial:
 
 def validation_chooses(config: TrialConfig) -> bool:
     """Whether a validation decides anything in the trial: which parameters are kept, or the depth."""
-    by_method = config.learns_depth and one_shot_method(config.kind, config.options).validation == "chooses"
-    return config.training.monitor == "val_objective" or by_method
+    return config.training.monitor == "val_objective" or depth_by_validation(config)
+
+
+def depth_by_validation(config: TrialConfig) -> bool:
+    """Whether the validation of each depth chooses one: the method's own way, or the space's rule."""
+    if not config.learns_depth:
+        return False
+    by_method = one_shot_method(config.kind, config.options).validation == "chooses"
+    return by_method or config.posterior.rule == "validation"
 
 
 class _ValidationBatches:

@@ -22,8 +22,8 @@ from harness.comparing.sentences import in_all
 from harness.comparing.tables import summary_tables
 from harness.comparing.values import Headroom, MethodRow
 from harness.measures import DEPTH, DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP
-from harness.schema.records import NOT_CARRIED_OVER, TIE_NATS, Cost, Measures, Unit
-from harness.schema.settings import Margins
+from harness.schema.records import NOT_CARRIED_OVER, Cost, Measures, Unit
+from harness.schema.settings import TIE_NATS, Margins
 from tests.synthetic import make_space, make_units
 
 MARGINS = Margins()
