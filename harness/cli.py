@@ -519,7 +519,7 @@ def check(name: str, space_name: str) -> None:
     "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
 )
 @click.option("--storage", help="Where checkpoints would go (default: HARNESS_STORAGE).")
-@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes a minute.")
+@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes minutes.")
 @click.option(
     "--report",
     type=CheckedPath(path_type=Path, dir_okay=False),
