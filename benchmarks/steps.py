@@ -14,6 +14,7 @@ from harness.data.splits import Pool, TrainingData, training_data
 from harness.methods import known_methods, load_method
 from harness.methods.autogrow import GrownSoFar
 from harness.methods.base import OneShotMethod
+from harness.methods.udn import TruncatedPoisson
 from harness.models import OneShotNet
 from harness.schema.networks import network_settings
 from harness.schema.records import Progress, TrialConfig
@@ -42,7 +43,9 @@ def row(name: str, first: float, second: float, goal: str) -> str:
     return f"{name:<62} {first * 1e3:9.3f} ms {second * 1e3:9.3f} ms   ratio {first / second:5.2f}   {goal}"
 
 
-def step(space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Tensor) -> Timed:
+def step(
+    space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Tensor, *, at_its_dearest: bool = True
+) -> Timed:
     """A bare training step: forward, backward, update; in the memory format of the inputs."""
     config = TrialConfig.of(space, kind, depth, 0)
     network = build_network(config, tuple(x.shape[1:]), int(y.max()) + 1).train()
@@ -50,6 +53,8 @@ def step(space: SearchSpace, kind: str, depth: int, x: torch.Tensor, y: torch.Te
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if isinstance(network, OneShotNet) and isinstance(network.posterior, GrownSoFar):
         network.posterior.depth.fill_(depth)  # at its dearest: all blocks are grown
+    if isinstance(network, OneShotNet) and isinstance(network.posterior, TruncatedPoisson) and at_its_dearest:
+        network.posterior.cut.fill_(depth)
     optimiser = torch.optim.SGD(network.parameters(), 0.1, 0.5, fused=True)
 
     def run() -> None:
@@ -88,14 +93,21 @@ def one_shots_over_the_ldn() -> list[str]:
     methods = {name: load_method(name)[1] for name in known_methods()}
     reference, *others = [name for name, method in methods.items() if isinstance(method, OneShotMethod)]
     ldn = step(spirals, reference, depth, x, y)
-    goals = {"elastic": "goal < 1", "darts_depth": "no goal: each step also looks at validation rows"}
+    goals = {
+        **dict.fromkeys(("elastic", "elastic_kd"), "goal < 1"),
+        "darts_depth": "no goal: each step also looks at validation rows",
+    }
+    as_it_begins = step(spirals, "udn", depth, x, y, at_its_dearest=False)
     return [
-        row(
-            f"fc step, {name} over {reference}, D = {depth}",
-            *alternately(step(spirals, name, depth, x, y), ldn, 60),
-            goals.get(name, "goal ≤ 1.10"),
-        )
-        for name in others
+        *(
+            row(
+                f"fc step, {name} over {reference}, D = {depth}",
+                *alternately(step(spirals, name, depth, x, y), ldn, 60),
+                goals.get(name, "goal ≤ 1.10"),
+            )
+            for name in others
+        ),
+        row(f"fc step, udn over {reference}, cut at 6 of {depth}", *alternately(as_it_begins, ldn, 60), "goal < 1"),
     ]
 
 

@@ -357,6 +357,9 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
 @click.option("--search-seeds", type=int, default=100, show_default=True, help="Number of searches per training seed.")
 @click.option("--devices", default="1", show_default=True, help="Number of devices of a search; several as 1,2,8.")
 @click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19 (default: all recorded ones).")
+@click.option(
+    "--choice-within", type=float, help="Override the space's choice_within (recordings serve any value of it)."
+)
 @click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Also save a figure to this .svg file.")
 @click.option(
     "--format",
@@ -366,7 +369,6 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
     show_default=True,
     help="Format of the output.",
 )
-@click.option("--choice-within", type=float, help="Override the space's choice_within; recordings serve every value.")
 @flags("out")
 def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
     """Replay many searches on trained trials. SPACE is a name or a table; trains nothing and starts no Ray.
@@ -558,7 +560,7 @@ def check(name: str, space_name: str) -> None:
     "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
 )
 @click.option("--storage", help="Folder or URI for checkpoints (default: HARNESS_STORAGE).")
-@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address, in a minute.")
+@click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes minutes.")
 @click.option(
     "--report",
     type=CheckedPath(path_type=Path, dir_okay=False),

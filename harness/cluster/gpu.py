@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from torch import Tensor
 from harness.cluster.checks import Check, verdict
 from harness.data.splits import Pool, TrainingData, training_data
 from harness.errors import UserError
+from harness.networks import network_of
 from harness.schema.identity import Frozen
-from harness.schema.networks import NetworkSettings, network_settings
+from harness.schema.networks import SHIPPED, NetworkSettings, known_networks, network_settings
 from harness.schema.records import FIXED_DEPTH, Progress, TrialConfig
 from harness.schema.settings import (
     DigitsData,
@@ -35,12 +36,9 @@ from harness.training.devices import LOGICAL_GPUS, check_usable, driver_version,
 from harness.training.environment import environment
 from harness.training.train import run_trial
 
-Kind = Literal["fc", "conv"]
-NETWORKS: dict[Kind, NetworkSettings] = {"fc": network_settings("fc"), "conv": network_settings("conv")}
-DEPTHS: dict[Kind, tuple[int, ...]] = {"fc": (1, 10, 50), "conv": (1, 10, 30)}
 BATCH = 128
 TIMED_EPOCHS = 5  # after a first one, which warms up; an epoch is one step
-SMALL_DEPTH, SMALL_EPOCHS = 3, 3
+SMALL_DEPTH, SMALL_EPOCHS = 3, 3  # or the first depth that makes sense
 FAR_APART = 1e-3  # nats: what rounding never makes of so short a training
 CHECKPOINT_BYTES = 2**23  # as a convolutional network of 50 blocks has
 ANSWER_SECONDS = 600.0
@@ -48,10 +46,28 @@ ANSWER_SECONDS = 600.0
 CPU = torch.device("cpu")
 
 
+def _settings(kind: str) -> NetworkSettings:
+    """By default, but without dropout: a GPU draws other numbers than the processor, and the two could not agree."""
+    return network_settings(kind, **({"dropout": 0.0} if "dropout" in SHIPPED[kind].model_fields else {}))
+
+
+def _takes_images(kind: str) -> bool:
+    return network_of(_settings(kind)).takes == "images"
+
+
+def _timed_depths(kind: str) -> tuple[int, ...]:
+    """Shallow, middling and deep."""
+    least = network_of(_settings(kind)).least_depth()
+    return tuple(sorted({max(least, depth) for depth in (1, 10, 30 if _takes_images(kind) else 50)}))
+
+
+DEPTHS = {kind: _timed_depths(kind) for kind in known_networks()}
+
+
 class StepSeconds(Frozen):
     """Median seconds of a training step: on the device, and on one core of the processor beside it."""
 
-    network: Kind
+    network: str
     depth: int
     device: float
     cpu: float
@@ -72,7 +88,7 @@ class DeviceReport(Frozen):
     float16: bool = False
     memory_bytes: int = 0
     free_bytes: int = 0
-    apart_nats: dict[Kind, float]  # largest difference to the CPU in the log-likelihoods of a small trial
+    apart_nats: dict[str, float]  # largest difference to the CPU in the log-likelihoods of a small trial
     repeats: bool  # whether a small trial gives the same weights twice
     repeats_if_deterministic: bool  # with training.deterministic
     steps: tuple[StepSeconds, ...]
@@ -85,28 +101,28 @@ class DeviceReport(Frozen):
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def examine(device: torch.device, storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> DeviceReport:
-    """Measures a device; takes about a minute, most of it on the processor it is compared with."""
+def examine(device: torch.device, storage: str | None, depths: Mapping[str, Sequence[int]]) -> DeviceReport:
+    """Measures a device with these networks; takes a minute or two, most of it on the processor it is compared with."""
     about = _about_cuda(device)
     with threads(1), _failure_told(about):
-        trials = {kind: _small_trial(kind) for kind in NETWORKS}
+        trials = {kind: _small_trial(kind) for kind in depths}
         places = (device, device, CPU)
         once, again, on_cpu = ([_outcome(*trial, place) for trial in trials.values()] for place in places)
         exactly = [(_deterministic(trial), data) for trial, data in trials.values()]
         exact, exact_again = ([_outcome(*trial, device) for trial in exactly] for _ in range(2))
-        made_with = environment(device, trials["fc"][0].training)
+        made_with = environment(device, next(iter(trials.values()))[0].training)
         return DeviceReport(
             host=socket.gethostname(),
             device=made_with.device,
             machine=made_with.machine,
             torch=made_with.torch,
-            apart_nats={kind: _apart(a[0], b[0]) for kind, a, b in zip(NETWORKS, once, on_cpu, strict=True)},
+            apart_nats={kind: _apart(a[0], b[0]) for kind, a, b in zip(trials, once, on_cpu, strict=True)},
             repeats=_equal(once, again),
             repeats_if_deterministic=_equal(exact, exact_again),
             steps=tuple(
                 StepSeconds(network=kind, depth=d, device=_step(kind, d, device), cpu=_step(kind, d, CPU))
-                for kind in NETWORKS
-                for d in depths[kind]
+                for kind, of_kind in depths.items()
+                for d in of_kind
             ),
             **about,
             **_about_storage(storage),
@@ -174,28 +190,29 @@ def _about_storage(storage: str | None) -> dict[str, Any]:
     }
 
 
-def _trial(kind: Kind, depth: int, epochs: int) -> TrialConfig:
+def _trial(kind: str, depth: int, epochs: int) -> TrialConfig:
     """A fixed depth in the settings that spaces have by default; its rows are made up."""
     return TrialConfig(
         kind=FIXED_DEPTH,
         depth=depth,
         seed=0,
         data=DigitsData(kind="digits"),
-        network=NETWORKS[kind],
+        network=_settings(kind),
         posterior=PosteriorSettings(),
         training=TrainingSettings(max_epochs=epochs, patience=epochs, batch_size=BATCH, monitor="none"),
     )
 
 
-def _small_trial(kind: Kind) -> tuple[TrialConfig, TrainingData]:
-    return _trial(kind, SMALL_DEPTH, SMALL_EPOCHS), _made_up_rows(kind, n_train=2 * BATCH)
+def _small_trial(kind: str) -> tuple[TrialConfig, TrainingData]:
+    depth = max(SMALL_DEPTH, network_of(_settings(kind)).least_depth())
+    return _trial(kind, depth, SMALL_EPOCHS), _made_up_rows(kind, n_train=2 * BATCH)
 
 
-def _made_up_rows(kind: Kind, n_train: int, n_val: int = 64, n_classes: int = 10) -> TrainingData:
+def _made_up_rows(kind: str, n_train: int, n_val: int = 64, n_classes: int = 10) -> TrainingData:
     """Of the size that the spaces' data have: 28×28 images, or rows of 20 numbers; a class is a brightness."""
     rng = np.random.default_rng(0)
     y = np.arange(n_train + n_val) % n_classes
-    if kind == "conv":
+    if _takes_images(kind):
         noise = rng.integers(0, 156, (len(y), 28, 28, 1))
         x = (noise + 10 * y.reshape(-1, 1, 1, 1)).astype(np.uint8)
     else:
@@ -232,7 +249,7 @@ def _equal(a: Sequence[Outcome], b: Sequence[Outcome]) -> bool:
     )
 
 
-def _step(kind: Kind, depth: int, device: torch.device) -> float:
+def _step(kind: str, depth: int, device: torch.device) -> float:
     """The median over epochs of one mini-batch, without the first one."""
     spent: list[float] = []
 
@@ -246,7 +263,7 @@ def _step(kind: Kind, depth: int, device: torch.device) -> float:
 # --- on the workers of a cluster ----------------------------------------------------------------------------------
 
 
-def examine_here(storage: str | None, depths: Mapping[Kind, Sequence[int]] = DEPTHS) -> DeviceReport:
+def examine_here(storage: str | None, depths: Mapping[str, Sequence[int]] = DEPTHS) -> DeviceReport:
     """The GPU of this process."""
     if os.environ.get(LOGICAL_GPUS):
         return examine(CPU, storage, depths)
@@ -290,7 +307,7 @@ def examine_workers(storage: str | None) -> list[DeviceReport]:
 _REFUSED = "refused: "
 
 
-def _examined(storage: str | None, depths: Mapping[Kind, Sequence[int]]) -> str:
+def _examined(storage: str | None, depths: Mapping[str, Sequence[int]]) -> str:
     try:
         return examine_here(storage, depths).model_dump_json()
     except UserError as error:  # its sentence, not the traceback of a worker
@@ -309,7 +326,7 @@ def gpu_checks(report: DeviceReport) -> list[Check]:
         _check_numbers(report),
         _check_repeats(report),
         _check_memory(report.model_dump()),
-        *(Check(f"{kind} steps", True, _steps(report, kind)) for kind in NETWORKS),
+        *(Check(f"{kind} steps", True, _steps(report, kind)) for kind in _networks(report)),
         *_small_networks(report),
     ]
     return [*checks, *([_check_storage(report)] if report.storage else [])]
@@ -362,7 +379,11 @@ def _check_memory(about: Mapping[str, Any]) -> Check:
     return verdict("memory", problems, fine, "end the processes that hold it (nvidia-smi lists them)")
 
 
-def _steps(report: DeviceReport, kind: Kind) -> str:
+def _networks(report: DeviceReport) -> list[str]:
+    return list(dict.fromkeys(step.network for step in report.steps))
+
+
+def _steps(report: DeviceReport, kind: str) -> str:
     """Milliseconds by depth, those of a CPU core in brackets."""
     of_kind = [step for step in report.steps if step.network == kind]
     parts = [f"depth {step.depth}: {1e3 * step.device:.3g} ({1e3 * step.cpu:.3g})" for step in of_kind]
@@ -371,7 +392,7 @@ def _steps(report: DeviceReport, kind: Kind) -> str:
 
 def _small_networks(report: DeviceReport) -> Iterator[Check]:
     """Hundreds of launches for a few numbers each: what takes a core no longer is cheaper there, as cores are."""
-    for kind in NETWORKS:
+    for kind in _networks(report):
         slower = [step for step in report.steps if step.network == kind and step.cpu <= step.device]
         if slower:
             detail = f"{kind} networks up to depth {slower[-1].depth} take a CPU core no longer than this GPU"

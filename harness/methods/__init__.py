@@ -4,7 +4,6 @@ import ast
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import json
 import re
 import sys
@@ -22,6 +21,7 @@ from harness.schema.identity import code_digest
 from harness.schema.upgrade import let_old_imports_work
 from harness.spaces import explain, known_spaces
 from harness.text.files import checked_path
+from harness.text.own_file import only_class_in
 from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:  # importing a method imports Ray, which `harness trial` does not need
@@ -188,19 +188,7 @@ def _load_file(path: Path) -> ModuleType:
 def _only_method_in(module: ModuleType, source: str) -> type["SearchMethod"]:
     from harness.methods.base import SearchMethod
 
-    found = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, SearchMethod) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        names = ", ".join(sorted(each.__name__ for each in found)) or "none"
-        raise UserError(f"{source} must define exactly one subclass of SearchMethod; found {names}")
-    with blaming(f"{source}: facts fails", found[0]):
-        _check_facts(found[0], source)
-    if inspect.isabstract(found[0]):
-        raise UserError(f"{source}: {found[0].__name__} does not define {_missing(found[0])}")
-    return found[0]
+    return only_class_in(module, SearchMethod, source, _check_facts)  # type: ignore[type-abstract]
 
 
 def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
@@ -216,10 +204,3 @@ def _check_facts(method_class: type["SearchMethod"], source: str) -> None:
         MethodFacts(**{name: getattr(method_class, name) for name in MethodFacts.model_fields})
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, MethodFacts)}") from None
-
-
-def _missing(method_class: type["SearchMethod"]) -> str:
-    """The abstract methods that it leaves open, with their arguments."""
-    names = sorted(method_class.__abstractmethods__)
-    arguments = {name: list(inspect.signature(getattr(method_class, name)).parameters)[1:] for name in names}
-    return " and ".join(f"{name}({', '.join(arguments[name])})" for name in names)

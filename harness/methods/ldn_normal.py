@@ -17,21 +17,22 @@ class NormalWeights(DepthWeights):
     At first the normal distribution is as wide as the range and lies in its middle, so that no depth is left out.
     """
 
+    middles: Tensor
+
     def __init__(self, log_beta: Tensor) -> None:
         super().__init__(log_beta)
+        self.register_buffer("middles", torch.arange(len(log_beta)) + 0.5)
         half = torch.tensor(len(log_beta) / 2)
         self.mean = nn.Parameter(half.clone())
         self.spread = nn.Parameter(half + torch.log(-torch.expm1(-half)))  # softplus of it is `half`
 
     def log_weights(self) -> Tensor:
-        edges = torch.arange(len(self.log_beta) + 1, device=self.mean.device) - self.mean
-        lower, upper = edges[:-1], edges[1:]
+        middle = self.middles - self.mean
         # Φ(b) − Φ(a) = Φ(−a) − Φ(−b): of the two, the one in the left tail, where log Φ is exact.
-        right = lower + upper > 0
-        sigma = F.softplus(self.spread)
-        far: Tensor = torch.special.log_ndtr(torch.where(right, -lower, upper) / sigma)
-        near = torch.special.log_ndtr(torch.where(right, -upper, lower) / sigma)
-        return far + torch.log(-torch.expm1(near - far))
+        left = -middle.abs()
+        far, near = torch.special.log_ndtr(torch.stack([left + 0.5, left - 0.5]) / F.softplus(self.spread))
+        weights: Tensor = far + torch.log(-torch.expm1(near - far))
+        return weights
 
 
 class LearntDepthNormal(OneShotMethod):
@@ -51,5 +52,6 @@ class LearntDepthNormal(OneShotMethod):
 
     def objective(self, net: OneShotNet, x: Tensor, y: Tensor, n_train: int) -> Tensor:
         """ELBO per sample, as the LDN's: Σ_i q_i ℓ_i − KL(q ‖ β) / n_train."""
-        log_likelihoods = net.log_likelihood_per_depth(x, y)  # (D+1,)
-        return net.posterior.log_q().exp() @ log_likelihoods - net.posterior.kl() / n_train
+        log_q = net.posterior.log_q()  # (D+1,), once: its gradient is dear
+        gain = net.log_likelihood_per_depth(x, y) - (log_q - net.posterior.log_beta) / n_train
+        return log_q.exp() @ gain

@@ -18,6 +18,8 @@ class TruncatedPoisson(DepthWeights):
     """q_i ∝ λ^i / i! up to the cut and 0 beyond it, λ = softplus(ν); ν is learnt by gradient, the cut follows it."""
 
     cut: Tensor
+    depths: Tensor
+    log_factorials: Tensor
     this_epochs: int | None = None  # the cut, as read from the device
 
     def __init__(self, log_beta: Tensor, rate: float) -> None:
@@ -25,6 +27,8 @@ class TruncatedPoisson(DepthWeights):
         start = torch.tensor(rate)
         self.nu = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is the rate
         self.register_buffer("cut", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("depths", torch.arange(len(log_beta)))
+        self.register_buffer("log_factorials", torch.lgamma(torch.arange(1.0, len(log_beta) + 1)))
         self.cut_again()
 
     @torch.no_grad()
@@ -43,13 +47,11 @@ class TruncatedPoisson(DepthWeights):
 
     def _log_poisson(self) -> Tensor:
         """i log λ − λ − log i!, for i = 0…D: (D+1,)."""
-        depths = torch.arange(len(self.log_beta), device=self.nu.device)
         rate = F.softplus(self.nu)
-        return depths * rate.log() - rate - torch.lgamma(depths + 1.0)
+        return self.depths * rate.log() - rate - self.log_factorials
 
     def log_weights(self) -> Tensor:
-        beyond = torch.arange(len(self.log_beta), device=self.nu.device) > self.cut
-        return self._log_poisson().masked_fill(beyond, -torch.inf)
+        return self._log_poisson().masked_fill(self.depths > self.cut, -torch.inf)
 
     def kl(self) -> Tensor:
         """KL(q ‖ β), where q = 0 adds nothing."""
@@ -82,8 +84,9 @@ class UnboundedDepth(OneShotMethod):
         """ELBO per sample up to the cut: Σ_{i≤cut} q_i ℓ_i − KL(q ‖ β) / n_train."""
         q = _poisson(net)
         upto = q.known_cut() + 1
-        log_likelihoods = net.log_likelihood_at(x, y, range(upto))
-        return q.log_q()[:upto].exp() @ log_likelihoods - q.kl() / n_train
+        log_q = q.log_q()[:upto]
+        gain = net.log_likelihood_at(x, y, range(upto)) - (log_q - q.log_beta[:upto]) / n_train
+        return log_q.exp() @ gain
 
     def after_epoch(self, net: OneShotNet, epoch: Epoch, validation: object) -> None:
         _poisson(net).cut_again()

@@ -6,7 +6,6 @@ Nothing here imports torch before a network is asked for.
 import ast
 import hashlib
 import importlib
-import inspect
 import json
 import linecache
 import re
@@ -26,6 +25,7 @@ from harness.schema.networks import (
     network_settings,
 )
 from harness.text.files import checked_path, read_text
+from harness.text.own_file import only_class_in
 
 if TYPE_CHECKING:
     from harness.networks.base import Network
@@ -165,16 +165,9 @@ def own_sources(networks: Iterable[NetworkSettings]) -> list[tuple[str, str]]:
 def _only_network_in(module: ModuleType, source: str) -> type["Network"]:
     from harness.networks.base import Network
 
-    found = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Network) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        names = ", ".join(sorted(each.__name__ for each in found)) or "none"
-        raise UserError(f"{source} must define exactly one subclass of Network; found {names}")
-    if reserved := sorted({"kind", "source"} & set(found[0].model_fields)):
+    return only_class_in(module, Network, source, _check_options)  # type: ignore[type-abstract]
+
+
+def _check_options(network_class: type["Network"], source: str) -> None:
+    if reserved := sorted({"kind", "source"} & set(network_class.model_fields)):
         raise UserError(f"{source}: {reserved[0]} is no name for an option: a space says by it which network it is")
-    if inspect.isabstract(found[0]):
-        raise UserError(f"{source}: {found[0].__name__} must define {', '.join(sorted(found[0].__abstractmethods__))}")
-    return found[0]

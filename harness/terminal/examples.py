@@ -6,7 +6,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("harness init penguins.csv --target species", "harness init photos/"),
     "run": (
         "harness run quickstart --seeds 0,1 --dry-run",
-        "harness run digits --methods ldn,grid,asha:grace_epochs=20 --seeds 0-9",
+        "harness run digits --methods ldn,asha:grace_epochs=20,grid --seeds 0-9",
         "harness run digits --methods all --replay --seeds 0-39 --until-verdict",
     ),
     "study": ("harness study width --seeds 1 --dry-run", "harness study max_depth --vary depth.max=5,10 --seeds 2"),

@@ -9,12 +9,16 @@ import torch
 
 from harness.cli import main
 from harness.cluster import gpu
-from harness.cluster.gpu import DeviceReport, Kind, StepSeconds, examine, gpu_checks
+from harness.cluster.gpu import DEPTHS, DeviceReport, StepSeconds, examine, gpu_checks
 from harness.errors import UserError
+from harness.models.build import check_samples
+from harness.networks import network_of
+from harness.schema.networks import known_networks
+from harness.training.networks import build_network
 from tests.pretend_gpu import pretend_gpu
 
 CPU = torch.device("cpu")
-SHALLOW: dict[Kind, tuple[int, ...]] = {"fc": (1, 2), "conv": (1,)}
+SHALLOW = {"fc": (1, 2), "conv": (1,)}
 
 
 @pytest.fixture
@@ -52,6 +56,27 @@ def test_a_gpu_is_measured_and_small_networks_are_sent_to_the_cpu(small: None) -
     said = checks["cpu workers"]
     assert not said.ok and not said.fatal and "--gpus-per-trial 0" in said.remedy
     assert "16.0 of 16.0 GiB free" in checks["memory"].detail
+
+
+def test_every_network_that_comes_with_the_harness_is_measured() -> None:
+    """At depths that it has, with rows that it takes, and without dropout, which every device draws otherwise."""
+    assert set(DEPTHS) == set(known_networks())
+    assert DEPTHS["fc"] == (1, 10, 50) and DEPTHS["conv"] == (1, 10, 30)
+    for kind, depths in DEPTHS.items():
+        config, data = gpu._small_trial(kind)
+        assert min(depths) >= network_of(config.network).least_depth() <= config.depth
+        check_samples(config.network, data.sample_shape)
+        network = build_network(config, data.sample_shape, data.n_classes)
+        assert all(module.p == 0 for module in network.modules() if isinstance(module, torch.nn.Dropout))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(set(known_networks()) - set(SHALLOW)))
+def test_a_discovered_network_has_the_same_numbers_on_a_gpu(kind: str, small: None) -> None:
+    with pretend_gpu() as seen:
+        report = examine(seen.device, None, {kind: DEPTHS[kind][:1]})
+    assert list(report.apart_nats) == [kind] and report.apart_nats[kind] < gpu.FAR_APART
+    assert f"{kind} steps" in {check.name for check in gpu_checks(report)}
 
 
 V100 = {"capability": "7.0", "built_for": ("sm_75", "sm_80", "compute_90"), "driver": "580.1", "cuda": "13.0"}

@@ -12,12 +12,16 @@ from scipy.stats import norm
 from torch import Tensor, nn
 
 from harness.data.on_device import on_device
+from harness.methods import load_method, one_shot_method, parse_methods
 from harness.methods.darts_depth import Mixture
+from harness.methods.ldn_em import HeldWeights
 from harness.methods.ldn_normal import NormalWeights
 from harness.methods.udn import TruncatedPoisson
 from harness.models import DepthMixture, FixedDepthNet, OneShotNet
+from harness.models.depth_posterior import WeightsByLikelihood
 from harness.models.one_shot import Epoch
 from harness.models.passes import Passes
+from harness.schema.identity import hashed
 from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.training.final import evaluate_on_test, posterior_gap
 from harness.training.networks import build_network, chosen_network
@@ -70,6 +74,7 @@ def joint(network: OneShotNet, rows: Rows, times: float) -> np.ndarray:
     "trial",
     [
         pytest.param(config("ldn_em", 4, seed=2), id="fc"),
+        pytest.param(config("ldn_em", 4, seed=2, options={"from_start": True}), id="fc, averaged from the start"),
         pytest.param(conv_config("ldn_em", 3), id="conv"),
     ],
 )
@@ -85,7 +90,7 @@ def test_em_comes_to_rest_at_the_exact_posterior(trial: TrialConfig) -> None:
 
 
 def test_em_steps_by_its_formula_after_a_uniform_warm_up() -> None:
-    network, rows = frozen(config("ldn_em", 4, options={"memory": 0.1, "warm_up": 0.5}))
+    network, rows = frozen(config("ldn_em", 4, options={"memory": 0.1, "warm_up": 0.5, "from_start": False}))
     with torch.no_grad():
         network.posterior.log_weights().zero_()
     epochs(network, rows, 20, of=40)
@@ -96,6 +101,49 @@ def test_em_steps_by_its_formula_after_a_uniform_warm_up() -> None:
     with torch.no_grad():
         target = network.posterior.log_beta + len(y) * network.log_likelihood_per_depth(x, y)
     torch.testing.assert_close(network.posterior.log_weights(), target / (1 + 0.1 * 40))
+
+
+def test_em_averages_from_the_first_epoch_while_q_is_held_uniform() -> None:
+    network, rows = frozen(config("ldn_em", 4, options={"memory": 0.1, "warm_up": 0.5, "from_start": True}))
+    held = network.posterior
+    assert isinstance(held, HeldWeights)
+    held.logits.zero_()
+    held.released.zero_()
+    epochs(network, rows, 20, of=40)
+    assert held.probabilities().tolist() == pytest.approx([0.2] * 5) and not held.released
+    x, y = rows
+    network.objective(x, y, len(y))
+    network.method.after_epoch(network, Epoch(21, 40, len(y)), _no_validation)
+    with torch.no_grad():
+        exact = held.log_beta + len(y) * network.log_likelihood_per_depth(x, y)
+    rho = 1 / (1 + 0.1 * 40)
+    torch.testing.assert_close(held.log_weights(), (1 - (1 - rho) ** 21) * exact, atol=1e-3, rtol=1e-3)
+
+
+def test_one_bad_epoch_as_the_warm_up_ends_no_longer_decides() -> None:
+    """The cause of collapses on quickstart, made up: depth 3 is best by far, and the loss jumps in one epoch."""
+    learnt = torch.tensor([-0.64, -0.52, -0.33, -0.01, -0.02])
+    jumped = torch.tensor([-0.64, -0.89, -1.06, -2.19, -3.12])
+    chosen = {}
+    for from_start in (False, True):
+        network, rows = frozen(config("ldn_em", 4, options={"from_start": from_start}))
+        q, x = network.posterior, rows[0]
+        assert isinstance(q, WeightsByLikelihood)
+        q.logits.zero_()
+        for number in range(1, 252):  # of 1,000: the warm-up ends with the 250th
+            q.saw(jumped if number == 251 else learnt, len(x))
+            network.method.after_epoch(network, Epoch(number, 1000, 200), _no_validation)
+        chosen[from_start] = int(q.probabilities().argmax())
+    assert chosen == {False: 0, True: 3}
+
+
+def test_ldn_em_of_before_is_an_option_and_keeps_its_hash() -> None:
+    plain, before = load_method("ldn_em")[1], load_method("ldn_em:from_start=false")[1]
+    assert hashed(before) == {"memory": 0.025, "warm_up": 0.25} and hashed(plain) != hashed(before)
+    read = one_shot_method("ldn_em", {"memory": 0.025, "warm_up": 0.25})
+    assert read == before, "a record without the option means what it meant"
+    [row] = parse_methods("ldn_em:from_start=false")
+    assert row == "ldn_em:from_start=false"
 
 
 def test_em_keeps_nothing_of_its_warm_up() -> None:

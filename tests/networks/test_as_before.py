@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.data import load_pool, load_training_data
-from harness.methods import parse_methods
+from harness.methods import load_method, parse_methods
 from harness.options import RunOptions
 from harness.running.runner import make_unit
 from harness.schema.records import FIXED_DEPTH, TrialConfig
@@ -35,7 +35,7 @@ SPACES = {
         ],
     ),
 }
-METHODS = parse_methods("all")
+METHODS = parse_methods("all") | {"ldn_em": load_method("ldn_em:from_start=false")[1]}  # as it was then
 
 
 def configs(space: SearchSpace) -> dict[str, TrialConfig]:

@@ -128,7 +128,7 @@ BAD_FILES = [
     ("def (", "mine.py does not import: SyntaxError"),
     ("x = 1", "mine.py must define exactly one subclass of Network; found none"),
     (PLAIN + PLAIN.replace("Mine", "Other"), "exactly one subclass of Network; found Mine, Other"),
-    (changed(("def head", "def heads")), "mine.py: Mine must define head"),
+    (changed(("def head", "def heads")), r"mine.py: Mine does not define head\(n_classes, n_heads\)"),
     (changed(("    width:", "    source: str = ''\n    width:")), "source is no name for an option"),
 ]
 

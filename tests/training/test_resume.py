@@ -20,7 +20,10 @@ TRIALS = [
     pytest.param(config("ldn", 3, max_epochs=12, lr=0.5), id="ldn"),
     pytest.param(config("ddn", 2, max_epochs=12, lr=1.0, monitor="train_objective"), id="ddn, training monitored"),
     pytest.param(config("ldn", 3, max_epochs=40, lr=1.0, patience=5, min_delta=0.05), id="patience across the border"),
-    pytest.param(config("ldn_em", 3, max_epochs=12, lr=0.5, options={"warm_up": 0.6}), id="in the warm-up of ldn_em"),
+    pytest.param(
+        config("ldn_em", 3, max_epochs=12, lr=0.5, options={"warm_up": 0.6, "from_start": True}),
+        id="in the warm-up of ldn_em",
+    ),
     pytest.param(config("exits", 3, max_epochs=12, lr=0.5), id="depth by validation"),
     pytest.param(conv_config("ldn", 2, max_epochs=8, lr_drop_epoch=5, batch_size=7), id="conv, rate drops afterwards"),
     pytest.param(conv_config("ddn", 2, max_epochs=8, lr_drop_epoch=2, batch_size=7), id="conv, rate dropped before"),
