@@ -41,6 +41,7 @@ from harness.spaces import load_space
 from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
 from harness.terminal.epoch_bar import epoch_bar
+from harness.terminal.examples import epilog
 from harness.terminal.flags import CheckedPath, OnceCommand, flags
 from harness.terminal.lists import known_tables
 from harness.terminal.settings import shown_method, shown_network, shown_space
@@ -112,14 +113,21 @@ def _say(text: str, err: bool = False) -> None:
 
 
 class Commands(click.Group):
+    """Of commands with examples."""
+
     command_class = OnceCommand
+    group_class = type  # a group of commands in it is one, too
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        cmd.epilog = epilog(str(name or cmd.name))
+        super().add_command(cmd, name)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="depth-search-harness")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks and Ray's own output.")
 def commands() -> None:
-    """Does one learnt-depth run replace a search over depths?"""
+    """How deep should a residual network be, and do you need to search for it?"""
     # The first sentence of a command's docstring is its line in `harness --help`: short, or click cuts it off.
 
 
@@ -129,7 +137,9 @@ _ON_RAY = ("cpus_per_trial", "gpus_per_trial", "workers", "max_failures", "fresh
 _KEPT = ("storage", "take_over")
 _ALL = tuple(name for name in KEYWORDS if name != "debug")  # which stands wherever one likes
 results_options = flags("reference", "usd_per_hour", "out")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and a forecast of its cost; run nothing.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print the plan and a forecast of its cost, and run nothing."
+)
 
 
 # --- init -----------------------------------------------------------------------------------------------------------
@@ -137,8 +147,8 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan an
 
 @commands.command()
 @click.argument("data")
-@click.option("--target", help="The column of a table that holds the classes.")
-@click.option("--name", help="Of the search space and its file; the data's by default.")
+@click.option("--target", help="Column of the table that holds the classes.")
+@click.option("--name", help="Name of the search space and its file (default: the data file's name).")
 def init(data: str, target: str | None, name: str | None) -> None:
     """Write a search space for your data. DATA is a .csv, .parquet or .npz file, or a folder of images."""
     path, space, forecast = api.init(data, target, name=name)
@@ -171,7 +181,7 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
         _print_comparison(results, "table", full)
         console.print(f"report: {results.report()}", soft_wrap=True)
         winner = results.comparison.winner
-        console.print(f"winner: a seed of {winner.method} (seed {winner.seed}), {winner.why}", soft_wrap=True)
+        console.print(f"take home: seed {winner.seed} of {winner.method}: {winner.why}", soft_wrap=True)
         if results.tracked:
             log_report(results, planned.tracked_to)
             _print_view(planned.tracked_to, results.space)
@@ -180,14 +190,22 @@ def run(settings: dict[str, Any], /, space_name: str, dry_run: bool, full: bool,
 
 @commands.command()
 @click.argument("name", metavar="STUDY")
-@click.option("--scale", type=click.Choice(["small", "paper"]), default="small", show_default=True)
+@click.option(
+    "--scale",
+    type=click.Choice(["small", "paper"]),
+    default="small",
+    show_default=True,
+    help="Scale of the experiment: one that a laptop can run, or the paper's.",
+)
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
-    help="How many repeats: seeds 0 to N-1. More of them later runs only the new ones.",
+    help="Number of repeats: seeds 0 to N-1. A larger number later runs only the new seeds.",
 )
-@click.option("--vary", multiple=True, metavar="SETTING=V,V", help="Other values of a setting that the study varies.")
-@click.option("--methods", help="Override the study's methods: ldn,ldn_em draws and judges each of them.")
+@click.option(
+    "--vary", multiple=True, metavar="SETTING=V,V", help="Override the values of a setting that the study varies."
+)
+@click.option("--methods", help="Override the study's methods; with ldn,ldn_em each of them is drawn and judged.")
 @flags("data_dir", "set", *_ON_RAY, *_KEPT, "out", "tracking_uri", "experiment")
 @dry_run_option
 @click.pass_obj
@@ -295,10 +313,17 @@ def _print_view(tracked_to: Any, experiment: str) -> None:
 
 @commands.command()
 @click.argument("space_name", metavar="SPACE")
-@click.option("--format", "form", type=click.Choice(["table", "json", "md", "csv"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "md", "csv"]),
+    default="table",
+    show_default=True,
+    help="Format of the output.",
+)
 @results_options
 def compare(space_name: str, reference: str | None, form: str, usd_per_hour: float | None, out: Path) -> None:
-    """Compare the methods' cost and quality. Paired by seed, with intervals and a verdict."""
+    """Say what to do, and compare the methods' cost and quality. Paired by seed, with intervals and verdicts."""
     _print_comparison(api.load_results(space_name, out, reference).priced(usd_per_hour), form, full=True)
 
 
@@ -326,19 +351,29 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
     "--methods",
     default="all",
     show_default=True,
-    help="Searches over depths: names, name:option=value (more than once, too), or paths to your own .py files.",
+    help="Searches over depths to replay: names, name:option=value (a name may occur several times), or paths to "
+    "your own .py files.",
 )
-@click.option("--search-seeds", type=int, default=100, show_default=True, help="Searches on each training seed.")
-@click.option("--devices", default="1", show_default=True, help="Devices that a search has at once, as 1,2,8.")
-@click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19; all that were recorded by default.")
-@click.option("--choice-within", type=float, help="The space's choice_within instead: recordings serve every one.")
-@click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this .svg file, too.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@click.option("--search-seeds", type=int, default=100, show_default=True, help="Number of searches per training seed.")
+@click.option("--devices", default="1", show_default=True, help="Number of devices of a search; several as 1,2,8.")
+@click.option("--seeds", help="Training seeds, as 0,1,2 or 0-19 (default: all recorded ones).")
+@click.option(
+    "--choice-within", type=float, help="Override the space's choice_within (recordings serve any value of it)."
+)
+@click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Also save a figure to this .svg file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "md"]),
+    default="table",
+    show_default=True,
+    help="Format of the output.",
+)
 @flags("out")
 def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
-    """Replay many searches on trained trials. SPACE is a name, or a table; nothing is trained, no Ray is started.
+    """Replay many searches on trained trials. SPACE is a name or a table; trains nothing and starts no Ray.
 
-    Where --out has no trials of a space, the table that ships with the harness is taken.
+    If --out has no trials of a space, the table that ships with the harness is used.
     """
     replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
     from harness.comparing.replays import as_json, as_markdown, as_tables
@@ -362,7 +397,7 @@ def export(space_name: str, table: Path, out: Path) -> None:
 @click.argument("space_name", metavar="SPACE")
 @results_options
 def report(space_name: str, reference: str | None, usd_per_hour: float | None, out: Path) -> None:
-    """Write the comparison as one HTML file. With figures, as results/SPACE/report.html."""
+    """Write the comparison with its figures as one HTML file. It is results/SPACE/report.html."""
     _say(str(api.load_results(space_name, out, reference).priced(usd_per_hour).report()))
 
 
@@ -384,7 +419,7 @@ def pull(storage: str, space_names: tuple[str, ...], out: Path) -> None:
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
 @flags("out", "tracking_uri", "experiment", "model_name")
 def sync(space_names: tuple[str, ...], out: Path, **names: Any) -> None:
-    """Write to MLflow what it lacks of the results. Running it again changes nothing."""
+    """Write the results that MLflow lacks. Running it again changes nothing."""
     to = Destination.of(RunOptions.of(out=out, **names))
     for space in map(name_of, space_names or spaces_in(out)):
         done = sync_space(space, out, to)
@@ -395,7 +430,7 @@ def sync(space_names: tuple[str, ...], out: Path, **names: Any) -> None:
 
 @commands.command()
 @click.argument("space_names", metavar="[SPACE]...", nargs=-1)
-@click.option("--port", type=click.IntRange(1, 65535), help="The first free one from 5000 on by default.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port (default: first free port from 5000).")
 @click.option("--open", "open_browser", is_flag=True, help="Open the first link in the browser.")
 @flags("out", "tracking_uri", "experiment")
 def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: Path, **names: Any) -> None:
@@ -430,12 +465,18 @@ def ui(space_names: tuple[str, ...], port: int | None, open_browser: bool, out: 
 @flags("data_dir", "set", "epochs")
 @click.option("--method", metavar="NAME", help="Train the network of this one-shot method.")
 @click.option("--depth", type=click.IntRange(min=0), help="Train a network of this fixed depth.")
-@click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True)
-@click.option("--test", is_flag=True, help="Open the test set and show its measures too.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--cpus", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads to train with.")
-@click.option("--checkpoint", type=CheckedPath(path_type=Path), help="Resume from this file, and keep it up to date.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, LARGEST_SEED),
+    default=0,
+    show_default=True,
+    help="Random seed.",
+)
+@click.option("--test", is_flag=True, help="Also evaluate the network on the test set.")
+@click.option("--device", default="auto", show_default=True, help="Device to train on: auto, cpu, cuda or cuda:N.")
+@click.option("--cpus", type=click.IntRange(1, 1024), default=1, show_default=True, help="Number of CPU threads.")
+@click.option("--checkpoint", type=CheckedPath(path_type=Path), help="Checkpoint to resume from and to update.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def trial(
     space_name: str,
     set: tuple[str, ...],
@@ -482,12 +523,12 @@ def _trial_config(space: SearchSpace, method: str | None, depth: int | None, see
 
 @commands.command()
 @click.argument("name", metavar="METHOD|NETWORK|RESULTS")
-@click.option("--space", "space_name", default="quickstart", show_default=True, help="The space to plan for.")
+@click.option("--space", "space_name", default="quickstart", show_default=True, help="Search space to plan for.")
 def check(name: str, space_name: str) -> None:
-    """Check a method or a network by the rules, or results.
+    """Check a method, a network or a folder of results.
 
-    Takes a built-in name or your own file and trains tiny networks at most; or a folder of results, whose records must
-    say what their ledgers say.
+    Takes a built-in name or your own file, and trains at most a few tiny networks. In a folder of results, records must
+    agree with their ledgers.
     """
     space = load_space(space_name)
     is_folder = name not in known_methods() and Path(name).is_dir()
@@ -518,14 +559,14 @@ def check(name: str, space_name: str) -> None:
 @click.option(
     "--address", help="Address of a running Ray cluster (default: RAY_ADDRESS, else the one on this machine)."
 )
-@click.option("--storage", help="Where checkpoints would go (default: HARNESS_STORAGE).")
+@click.option("--storage", help="Folder or URI for checkpoints (default: HARNESS_STORAGE).")
 @click.option("--gpu", is_flag=True, help="Measure the GPU here, or one of each kind at --address; takes minutes.")
 @click.option(
     "--report",
     type=CheckedPath(path_type=Path, dir_okay=False),
     default="gpu_report.json",
     show_default=True,
-    help="Where --gpu writes all that it measured.",
+    help="File for everything that --gpu measured.",
 )
 @flags("cpus_per_trial", "gpus_per_trial", "tracking_uri")
 def doctor(
@@ -593,7 +634,7 @@ def fill(stack: str, cluster_file: Path, region: str | None) -> None:
 @click.argument("name", metavar="SPACE|METHOD|NETWORK")
 @flags("set")
 def show(name: str, set: tuple[str, ...]) -> None:
-    """Show every setting of a space, or option of a method or network. With its value, source and a sentence."""
+    """Explain the settings of a space, a method or a network. Shows each value and where it comes from."""
     if is_network(name):
         if set:
             raise UserError("--set changes settings of a space; an option of a network is one, as network.width=64")

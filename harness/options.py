@@ -58,7 +58,7 @@ class RunOptions(Frozen):
     methods: Any = DEFAULT
     """Methods to run: names, name:option=value, or paths to your own .py files; `all` for every method."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds, as 0,1,2 or 0-19; each one repeats all methods."""
+    """Seeds to run, as 0,1,2 or 0-19; each seed repeats all methods."""
     set: Annotated[Any, Flag(metavar="KEY=VALUE", multiple=True)] = ()
     """Change a setting of the space, as training.lr=0.05."""
     trials: Annotated[int | None, AT_LEAST_1] = None
@@ -111,9 +111,9 @@ class RunOptions(Frozen):
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
     experiment: str | None = None
-    """Name of the MLflow experiment (default: depth-search/SPACE); one that this program did not make is refused."""
+    """MLflow experiment to write to (default: depth-search/SPACE); refused if not created by this program."""
     model_name: str | None = None
-    """Name under which MLflow registers the winner (default: depth-search-SPACE); somebody else's is refused."""
+    """MLflow model to register the winner as (default: depth-search-SPACE); refused if not created by this program."""
     debug: bool = False
     """Show tracebacks and Ray's own output."""
     kept_below: Annotated[str, Flag(hidden=True)] = ""  # the folder in a storage that the results of a study are in

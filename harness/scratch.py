@@ -190,6 +190,16 @@ def end_processes(folder: Path) -> None:
                     os.kill(int(pid), signal.SIGKILL)
 
 
+def this_process() -> tuple[str, int]:
+    """What tells this process from any other with its number: the machine and container since its boot, its start."""
+    return _process_ids_of(), _started(os.getpid()) or 0
+
+
+def has_ended(process_ids_of: str, pid: int, started: int) -> bool:
+    """Whether a process of this machine, and of this container, has ended; no where it is another's."""
+    return bool(process_ids_of) and process_ids_of == _process_ids_of() and _started(pid) != started
+
+
 def _started(pid: int) -> int | None:
     """In ticks of the clock since the machine's start."""
     status = _status(pid)

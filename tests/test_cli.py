@@ -1,6 +1,11 @@
 """The real command line, in this process: what it prints, and one sentence with exit code 2 for every mistake."""
 
+import importlib.util
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,7 @@ import pytest
 
 from harness.cli import commands, main
 from harness.schema.records import TrialRecord
+from harness.terminal.examples import EXAMPLES
 from harness.training.one_trial import TrialReport
 
 LDN = ("--method", "ldn")
@@ -290,3 +296,31 @@ def test_exactly_one_kind_of_network(harness: Callable[..., Result]) -> None:
         harness("trial", "quickstart")[2]
         == "error: give exactly one of --method NAME (a one-shot method) and --depth N\n"
     )
+
+
+def test_every_command_has_examples_that_parse(harness: Callable[..., Result]) -> None:
+    path = Path(__file__).parent.parent / "docs" / "tools" / "check_documents.py"
+    spec = importlib.util.spec_from_file_location("check_documents", path)
+    assert spec and spec.loader
+    tool = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = tool
+    spec.loader.exec_module(tool)
+    for name, command in commands.commands.items():
+        if isinstance(command, click.Group):
+            continue
+        _, out, _ = harness(name, "--help")
+        shown = [line.strip() for line in out.partition("Examples:\n")[2].splitlines()]
+        assert shown and tuple(shown) == EXAMPLES[name]
+        for line in shown:
+            assert line.split()[:2] == ["harness", name]
+            assert list(tool.harness_problems(shlex.split(line)[1:])) == []
+
+
+def test_shells_complete_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    def completed(words: str, at: int) -> str:
+        given = {"COMP_WORDS": words, "COMP_CWORD": str(at), "_HARNESS_COMPLETE": "bash_complete"}
+        program = [sys.executable, "-m", "harness"]
+        return subprocess.run(program, env={**os.environ, **given}, capture_output=True, text=True, check=False).stdout
+
+    assert completed("harness comp", 1) == "plain,compare\n"
+    assert completed("harness run quickstart --exp", 3) == "plain,--experiment\n"

@@ -85,7 +85,8 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     ],
 )
 def test_bad_input(args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = refused(capsys, "--out", str(tmp_path / "out"), *args)
+    out = () if "--out" in args else ("--out", str(tmp_path / "out"))
+    sentence = refused(capsys, *out, *args)
     assert said in sentence and "s3c" not in sentence and sentence.rstrip().isprintable()
     assert not (tmp_path / "out").exists()
 

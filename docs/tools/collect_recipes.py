@@ -68,7 +68,7 @@ def seen(space: SearchSpace, seed: int, make: Make) -> Seen:
     rows, train_rows, _ = on_device(data, torch.device("cpu"))
     gap, exact = posterior_gap(network, rows, train_rows)
     q, rule = network.posterior.log_q().detach().exp(), space.posterior.rule
-    assert rule != "validation"
+    assert rule != "validation", "the spaces of this page choose by q"
     depths = (int(q.argmax()), int(exact.argmax())), (choose_depth(q, rule), choose_depth(exact, rule))
     return Seen(float(q.max() / q.min()), gap, *depths)
 

@@ -2,8 +2,8 @@
 
 A folder has a file `.writer` that its writer locks, so that the lock ends with its process in whatever way. S3 has an
 object `.writer`: made only where there is none, and renewed all the time on condition that nobody else wrote it since.
-One that was not renewed for a while is of a writer that is gone. A writer that was taken over, or could not renew its
-object in time, is `lost`: it must write nothing more.
+One that was not renewed for a while is of a writer that is gone, as is one of a process that has ended on this very
+machine. A writer that was taken over, or could not renew its object in time, is `lost`: it must write nothing more.
 
 Only the clock of the storage, and the time that passes here, are looked at: clocks of machines differ.
 """
@@ -26,6 +26,7 @@ from typing import Protocol
 
 from harness.backends.storage import Storage, is_uri, put_if, s3_client
 from harness.errors import MachineError, UserError
+from harness.scratch import has_ended, this_process
 from harness.text.shown import printable, redacted
 
 FILE = ".writer"
@@ -133,6 +134,8 @@ class _Owner:
     host: str
     process: int
     user: str
+    process_ids_of: str
+    started: int
     id: str  # no two are the same
 
     @classmethod
@@ -141,7 +144,7 @@ class _Owner:
             user = getpass.getuser()
         except (OSError, KeyError):  # a container's user without a name
             user = str(os.getuid())
-        return cls(socket.gethostname(), os.getpid(), user, secrets.token_hex(8))
+        return cls(socket.gethostname(), os.getpid(), user, *this_process(), secrets.token_hex(8))
 
     @classmethod
     def read(cls, content: bytes) -> "_Owner | None":
@@ -149,6 +152,11 @@ class _Owner:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
             return None
+
+    @property
+    def has_ended(self) -> bool:
+        """As far as it can be seen from here."""
+        return has_ended(self.process_ids_of, self.process, self.started)
 
     def content(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
@@ -259,11 +267,12 @@ class _ObjectLock:
             if owner == self._owner:  # made, and the answer was lost
                 self._tag, self._renewed_at = tag, _passed()
                 return ""
-            if not take_over and silent < GONE_SECONDS:
+            is_gone = silent >= GONE_SECONDS or (owner is not None and owner.has_ended)
+            if not take_over and not is_gone:
                 ended = f", or {GONE_SECONDS - silent:.0f} s if it was killed"
                 raise _refused(self._place, owner, ended)
             if self._put(IfMatch=tag):
-                return _named(owner) if silent < GONE_SECONDS else ""
+                return "" if is_gone else _named(owner)
         raise _refused(self._place, None)
 
     def _put(self, **condition: str) -> bool:

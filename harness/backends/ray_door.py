@@ -198,6 +198,15 @@ TRIAL_TO_ACTOR = _optional(
     "short trials wait longer",
 )
 ACTOR_MANAGER = _optional(_CONTROLLER, "_actor_manager", TRIAL_TO_ACTOR.purpose, TRIAL_TO_ACTOR.without)
+_TOGETHER = "answers together"
+ANSWER = _optional(
+    *(_CONTROLLER, "_execute_action", "lets reports that wait share one write to the disk"),
+    *("each report has its own", _TOGETHER),
+)
+ARRIVING = _optional(
+    *("ray.air.execution._internal.actor_manager:RayActorManager", "_actor_task_events", ANSWER.purpose),
+    *(ANSWER.without, _TOGETHER),
+)
 NUM_CPUS = _optional(
     *(_UTILS, "get_num_cpus", "counts CPUs as Ray does, in a container too"), "those of the whole machine are counted"
 )
@@ -503,6 +512,21 @@ def has_worker(tune_controller: Any, trial: Any) -> bool:
     controller = tune_controller._tune_controller
     actor = controller._trial_to_actor.get(trial)
     return actor is not None and bool(controller._actor_manager.is_actor_started(actor))
+
+
+def can_answer_later(tune_controller: Any) -> bool:
+    """Whether a report may be left without a decision (NOOP) for now: its trial waits, and `answer` lets it go on."""
+    return are_there(WRAPPED, ACTOR_MANAGER, ANSWER, ARRIVING)
+
+
+def answer(tune_controller: Any, trial: Any, decision: str) -> None:
+    tune_controller._tune_controller._execute_action(trial, decision)
+
+
+def another_report_is_here(tune_controller: Any) -> bool:
+    """Tune's loop takes one at a time."""
+    waited_for = list(tune_controller._tune_controller._actor_manager._actor_task_events.get_futures())
+    return bool(waited_for) and bool(ray.wait(waited_for, timeout=0, fetch_local=False)[0])
 
 
 def pauses_softly(scheduler: Any) -> bool:

@@ -55,7 +55,7 @@ def on_headroom(asked: Asked, known: Sequence[int]) -> Iterator[str]:
     elif not known:
         yield f"{CANNOT_SAY}: on no seed is there a network of every depth, evaluated on the test set."
     elif left_out:
-        yield f"Whether a search is needed is said without {seeds_named(left_out)}, where a depth is missing."
+        yield f"Whether a search is needed is judged without {seeds_named(left_out)}, where a depth is missing."
 
 
 def on_choice(within: float, seeds: Sequence[AllDepths]) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _on_margins(margins: Margins, spread: Mapping[str, float]) -> Iterator[str]:
     for quality, margin in judged(margins).items():
         if quality.key in spread and margin >= spread[quality.key]:
             yield (
-                f"The margin of {quality.title}, {margin:g}, is not smaller than what lies between the best and the "
-                f"worst depth, {plain(spread[quality.key], 2)}: any depth would pass as good. Set "
+                f"The margin of {quality.title}, {margin:g}, is not smaller than the difference between the best and "
+                f"the worst depth, {plain(spread[quality.key], 2)}, so any depth passes as good. Set a smaller "
                 f"margins.{quality.margin}."
             )
 

@@ -404,7 +404,7 @@ def replayed(
 class _Unwritten(UnitFolder):
     """The folder of a unit that leaves nothing behind."""
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event, and_commit: bool = True) -> None:
         pass
 
     def events(self) -> Iterator[Event]:

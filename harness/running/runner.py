@@ -28,7 +28,15 @@ from harness.running.mirror import Arrived, Mirror, fetch
 from harness.running.ray_session import deaths_count_once, lost_nodes_do_not_count, ray_session
 from harness.running.replay import ReplayedUnit
 from harness.running.search import plan_of
-from harness.running.side_by_side import SharedCallback, SharedScheduler, SharedSearch, Show, SideBySide, StopAsked
+from harness.running.side_by_side import (
+    Answers,
+    SharedCallback,
+    SharedScheduler,
+    SharedSearch,
+    Show,
+    SideBySide,
+    StopAsked,
+)
 from harness.running.stopping import ends_in_order
 from harness.running.store import UnitFolder, check_same_network, declare_looks, read_plans
 from harness.running.unit import RunningUnit
@@ -255,9 +263,10 @@ def _check_plans(units: Sequence[RunningUnit], options: RunOptions) -> None:
         asked = {(plan.method, plan.seed) for plan in ours}
         there = [plan for plan in read_plans(options.out, space) if (plan.method, plan.seed) not in asked]
         if found := difference([*there, *ours]):
+            other = "--storage" if options.storage and is_uri(options.storage) else "--out"
             raise UserError(
                 f"the results in {options.out / space} could not be compared with what this run would add: {found}; "
-                "give the same, another --out, or --fresh with all methods and seeds that are there"
+                f"give the same, another {other}, or --fresh with all methods and seeds that are there"
             )
 
 
@@ -320,13 +329,14 @@ def _fit(
             together.make_room(*_room(cluster, options))
             refresh()
 
+        answers = Answers(together)
         tuner = tune.Tuner(
             tune.with_resources(trainable, resources),
             tune_config=tune.TuneConfig(
                 metric=METRIC,
                 mode=MODE,
                 search_alg=SharedSearch(together),
-                scheduler=SharedScheduler(together, save_now),
+                scheduler=SharedScheduler(together, answers, save_now),
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
@@ -334,7 +344,7 @@ def _fit(
                 name="harness",
                 storage_path=str(folder / "tune"),
                 failure_config=tune.FailureConfig(max_failures=options.max_failures),
-                callbacks=[SharedCallback(together, keep_up, storage)],
+                callbacks=[SharedCallback(together, answers, keep_up, storage)],
                 verbose=2 if options.debug else 0,
                 progress_reporter=tune.CLIReporter(),  # in a notebook Ray's default would clear the cell's output
             ),

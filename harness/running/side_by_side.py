@@ -8,6 +8,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from harness.running.ledger import Watch
 from harness.running.messages import AnyTask, Report, received_report
 from harness.running.search import GO_ON
 from harness.running.stopping import Stop
+from harness.running.store import UnitFolder
 from harness.running.unit import RunningUnit
 
 SILENCE_SECONDS = 60.0  # after which a run says what it waits for
@@ -203,6 +205,47 @@ class SideBySide:
         return all(unit.is_over for unit in self.units)
 
 
+class Answers:
+    """Trials that have reported and wait to go on: one fsync of a ledger for all of them, and no answer before it.
+
+    As many wait as had reported while the loop was busy. One that trains alone is answered at once.
+    """
+
+    def __init__(self, together: SideBySide) -> None:
+        self._together = together
+        self._waiting: list[tuple[Any, Trial, Any, str]] = []  # Tune's controller, trial, its worker, the decision
+
+    def wait_for(self, tune_controller: Any, trial: Trial, decision: str) -> str:
+        """What the scheduler says for now."""
+        if decision != GO_ON or not ray_door.can_answer_later(tune_controller):
+            self._together.unit_of(trial.trial_id).folder.commit()
+            return decision
+        self._waiting.append((tune_controller, trial, ray_door.worker_of(trial), decision))
+        return str(FIFOScheduler.NOOP)
+
+    def give(self) -> None:
+        """Unless another report is here already, which then waits, too."""
+        if not self._waiting:
+            return
+        if len(self._together.running) > 1 and ray_door.another_report_is_here(self._waiting[0][0]):
+            return
+        waiting, self._waiting = self._waiting, []
+        folders = list(
+            {id(folder): folder for _, trial, _, _ in waiting for folder in [self._folder_of(trial)]}.values()
+        )
+        if len(folders) == 1:
+            folders[0].commit()
+        else:  # a file system puts what comes at the same time into one write, too
+            with ThreadPoolExecutor(len(folders)) as pool:
+                list(pool.map(UnitFolder.commit, folders))
+        for tune_controller, trial, worker, decision in waiting:
+            if trial.status == Trial.RUNNING and ray_door.worker_of(trial) is worker:  # else it has died meanwhile
+                ray_door.answer(tune_controller, trial, decision)
+
+    def _folder_of(self, trial: Trial) -> UnitFolder:
+        return self._together.unit_of(trial.trial_id).folder
+
+
 Show = Callable[[SideBySide], AbstractContextManager[Callable[[], None]]]
 """Shows the units while they run: a context that gives a function to be called now and then."""
 
@@ -240,16 +283,18 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
     Tune asks the scheduler first, so this is where a unit hears of a report; starts and ends come by the callback.
     """
 
-    def __init__(self, together: SideBySide, save_now: Callable[[Any], None]) -> None:
+    def __init__(self, together: SideBySide, answers: Answers, save_now: Callable[[Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.together = together
+        self._answers = answers
         self._save_now = save_now  # called on a worker: saves what its trial, which has just reported, has reached
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         decision = self.together.on_report(trial.trial_id, received_report(result))
         unit = self.together.unit_of(trial.trial_id)
         if not self.together.stop.by or decision != GO_ON or unit.is_ending(trial.trial_id):
-            return decision
+            return self._answers.wait_for(tune_controller, trial, decision)
+        unit.folder.commit()
         self.together.saving.append(ray_door.worker_of(trial).execute.remote(self._save_now))
         self.together.on_interrupt(trial.trial_id)
         return str(self.NOOP)  # the trial waits for an answer until its worker ends
@@ -274,8 +319,9 @@ class SharedScheduler(_NotRestored, FIFOScheduler):
 class SharedCallback(_NotRestored, Callback):
     """Tells units when their trials start and end; now and then looks at the cluster and shows what there is."""
 
-    def __init__(self, together: SideBySide, keep_up: Callable[[], None], storage: str) -> None:
+    def __init__(self, together: SideBySide, answers: Answers, keep_up: Callable[[], None], storage: str) -> None:
         self.together = together
+        self._answers = answers
         self._keep_up = keep_up
         self._storage = storage  # of checkpoints
         self._next_look = 0.0
@@ -297,6 +343,7 @@ class SharedCallback(_NotRestored, Callback):
         self.together.on_error(trial.trial_id, error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        self._answers.give()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + 0.25
             self._keep_up()

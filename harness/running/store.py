@@ -71,6 +71,7 @@ class UnitFolder:
         self._ledger = self.path / "ledger.jsonl"
         self._no_line = _Tail(0, 0, self.name)  # the ledger of another unit does not pass for this one's
         self._tail: _Tail | None = None  # of what this object wrote last
+        self._waits = False  # some of it for `commit`
 
     # --- plan ------------------------------------------------------------------------------------------------------
 
@@ -119,10 +120,10 @@ class UnitFolder:
 
     # --- ledger ----------------------------------------------------------------------------------------------------
 
-    def append(self, event: Event) -> None:
-        """Adds one line to the ledger, on disk when this returns.
+    def append(self, event: Event, and_commit: bool = True) -> None:
+        """Adds one line to the ledger, on disk when this returns; or after `commit`, with all lines that wait for it.
 
-        A trial goes on only after its report was written here, so even a power cut leaves no checkpoint that is further
+        A trial goes on only after its report is on disk, so even a power cut leaves no checkpoint that is further
         than the next report. A write that fails half-way, on a full disk say, is taken back.
         """
         self.may_write()
@@ -133,11 +134,19 @@ class UnitFolder:
                 rest = memoryview(line)
                 while rest:
                     rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
+                if and_commit:
+                    os.fsync(file.fileno())
             except OSError:
                 file.truncate(before.size)
                 raise
-        self._tail = after
+        self._tail, self._waits = after, not and_commit
+
+    def commit(self) -> None:
+        """All lines are on disk when this returns."""
+        if self._waits:
+            with self._ledger.open("ab", buffering=0) as file:
+                os.fsync(file.fileno())
+            self._waits = False
 
     @contextlib.contextmanager
     def all_at_once(self) -> Iterator[None]:

@@ -158,8 +158,8 @@ class RunningUnit:
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
 
-    def _write(self, event: AnyEvent) -> AnyEvent:
-        self.folder.append(event)
+    def _write(self, event: AnyEvent, and_commit: bool = True) -> AnyEvent:
+        self.folder.append(event, and_commit)
         return event
 
     def _enter(self, trial: Trial, event: Suggested, task: TrainTask) -> None:
@@ -359,11 +359,12 @@ class RunningUnit:
             self._apply(self._write(Started(trial=self.live[trial_id], coresident=coresident, time=self.clock())))
 
     def on_report(self, trial_id: str, report: Report, coresident: int) -> str:
-        """What Tune is to do with the trial."""
+        """What Tune is to do with the trial, once the folder is committed."""
         if trial_id not in self.live:  # it has ended; this was under way
             return STOP
         name = self.live[trial_id]
-        return self._apply(self._write(Reported(trial=name, report=report, coresident=coresident, time=self.clock())))
+        event = Reported(trial=name, report=report, coresident=coresident, time=self.clock())
+        return self._apply(self._write(event, and_commit=False))
 
     def on_suspended(self, trial_id: str, stopped: float, asleep: float) -> None:
         """The driver did not run for a while: what the trial waited then is in no cost."""

@@ -211,7 +211,7 @@ class _Worker:
                 if resume_from is None and begin_with:
                     resume_from = fetched.enter_context(self.checkpoints.fetched(begin_with))
             except UserError as error:
-                warning = f"{error}; trials start anew"
+                warning = f"{error}; trials start over"
             try:
                 self._run_from(resume_from, fetched.close, warning, config, data, saves, reports, last_epoch, up_to)
             finally:
@@ -240,7 +240,7 @@ class _Worker:
                 if last_epoch is not None and before.epochs > last_epoch:
                     raise UserError(f"the checkpoint {resume_from} is of epoch {before.epochs}, after {last_epoch}")
             except UserError as error:  # it counts as absent, and the next one replaces it
-                resume_from, before, warning = None, None, f"{error}; the trial starts anew"
+                resume_from, before, warning = None, None, f"{error}; the trial starts over"
         if before and up_to is not None and before.epochs > up_to:
             resume_from, before, not_taken = None, None, before
         timer = PhaseTimer(self.device, before)

@@ -33,7 +33,7 @@ class Settings(Identified):
 
 
 class SpiralsData(Settings):
-    """Two-dimensional spirals, drawn anew for every seed."""
+    """Two-dimensional spirals, drawn again for every seed."""
 
     kind: Literal["spirals"]
     arms: Annotated[int, Field(ge=2, le=10_000)] = 2
@@ -57,7 +57,7 @@ class DigitsData(Settings):
     as_images: bool = False
     """Whether they are images, for the conv network, or rows of 64 numbers, for the fc network."""
     val_fraction: Fraction = 0.1
-    """Share of the rows outside the test set that validates, drawn anew for every seed."""
+    """Share of the rows outside the test set that validates, drawn again for every seed."""
     test_fraction: Fraction = 0.2
     """Share of all rows that is set aside as the test set, the same for all seeds."""
 
@@ -71,7 +71,7 @@ class TorchvisionData(Settings):
     n_test: Positive | None = None
     """Size of a stratified subset of the test set; null takes all of it."""
     val_fraction: Fraction = 0.1
-    """Share of the training images that validates, drawn anew for every seed."""
+    """Share of the training images that validates, drawn again for every seed."""
 
 
 class ArraysData(Settings):
@@ -85,7 +85,7 @@ class ArraysData(Settings):
     n_test: Positive | None = None
     """Size of a stratified subset of the test rows; null takes all of them."""
     val_fraction: Fraction = 0.1
-    """Without x_val: share of the training rows that validates, drawn anew for every seed."""
+    """Without x_val: share of the training rows that validates, drawn again for every seed."""
     test_fraction: Fraction = 0.2
     """Without x_test: share of all rows that is set aside as the test set, the same for all seeds."""
 
@@ -99,7 +99,7 @@ class ImageFolderData(Settings):
     size: Annotated[int, Field(gt=0, le=10_000)] = 32
     """Images are resized to so many pixels in height and width, once."""
     val_fraction: Fraction = 0.1
-    """Without val/: share of the training images that validates, drawn anew for every seed."""
+    """Without val/: share of the training images that validates, drawn again for every seed."""
     test_fraction: Fraction = 0.2
     """Without test/: share of all images that is set aside as the test set, the same for all seeds."""
 
@@ -127,7 +127,7 @@ class TableData(Settings):
     n_test: Positive | None = None
     """Size of a stratified subset of the test rows; null takes all of them."""
     val_fraction: Fraction = 0.25
-    """Share of the rows outside the test set that validates, drawn anew for every seed."""
+    """Share of the rows outside the test set that validates, drawn again for every seed."""
     test_fraction: Fraction = 0.2
     """Share of all rows that is set aside as the test set, the same for all seeds."""
 
@@ -252,9 +252,9 @@ class TrainingSettings(Settings):
     warmup_epochs: Annotated[int, Field(ge=0, le=10**9), Later(before=0)] = 0
     """Epochs at the start over which the rate rises linearly, step by step."""
     crop: Annotated[int, Field(ge=0, le=1000), Later(before=0)] = 0
-    """Images are shifted at random by up to so many pixels, anew in every epoch."""
+    """Maximum random shift of images in pixels, drawn again in every epoch."""
     flip: Annotated[bool, Later(before=False)] = False
-    """Whether half of the images, drawn anew in every epoch, are mirrored."""
+    """Mirror half of the images, drawn again in every epoch."""
     eval_every: Positive = 1
     """Epochs between two validations; where only reports would show them, there are none between reports."""
     report_every: Positive = 1

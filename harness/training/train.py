@@ -473,10 +473,10 @@ def _load_checkpoint(path: Path, config: TrialConfig, device: torch.device) -> d
     if made_with != config.hash:
         raise UserError(
             f"the checkpoint {path} was made with other settings (config {made_with}, "
-            f"this trial has {config.hash}); give the settings it was made with, or start anew"
+            f"this trial has {config.hash}); give the settings it was made with, or start over"
         )
     if "noise" not in checkpoint:
-        raise UserError(f"the checkpoint {path} was written by an earlier version of the harness; start anew")
+        raise UserError(f"the checkpoint {path} was written by an earlier version of the harness; start over")
     restored: dict[str, Any] = checkpoint
     return restored
 

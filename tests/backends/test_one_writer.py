@@ -1,5 +1,6 @@
 """One run at a time writes to a folder or to S3 (moto's server): who is refused, who stops, who takes over."""
 
+import dataclasses
 import json
 import os
 import socket
@@ -148,6 +149,20 @@ def test_one_that_was_killed_is_gone_after_a_while_by_the_storages_clock(
 
 
 @pytest.mark.slow
+def test_one_that_was_killed_on_this_machine_is_gone_at_once(bucket: s3.Bucket) -> None:
+    killed = one_writer._ObjectLock(bucket.uri, "space")
+    killed._owner = dataclasses.replace(killed._owner, started=killed._owner.started - 1)  # the number is another's now
+    killed.acquire(take_over=False)
+    with hold(bucket.uri) as next_one:
+        next_one.check()
+    elsewhere = one_writer._ObjectLock(bucket.uri, "space")
+    elsewhere._owner = dataclasses.replace(killed._owner, process_ids_of="another machine")
+    elsewhere.acquire(take_over=False)
+    with pytest.raises(UserError, match="another is at work"), hold(bucket.uri):
+        pass
+
+
+@pytest.mark.slow
 def test_one_that_is_cut_off_stops_by_itself_before_another_may_begin(
     bucket: s3.Bucket, wait: Callable[[float], None]
 ) -> None:
@@ -196,4 +211,4 @@ def test_what_is_there_names_no_secret(bucket: s3.Bucket) -> None:
     with hold(bucket.uri):
         [key] = bucket.keys()
         owner = json.loads(bucket.read(key))
-    assert key == f"runs/space/{FILE}" and set(owner) == {"host", "process", "user", "id"}
+    assert key == f"runs/space/{FILE}" and set(owner) == {"host", "process", "process_ids_of", "started", "user", "id"}

@@ -138,7 +138,7 @@ def test_margins_stand_beside_what_lies_between_the_depths() -> None:
     spread = comparison.depth_spread["test_log_likelihood"]
     wide = compare(make_units(("ldn", "grid"), range(3), space=make_space(margins={"log_likelihood": 2 * spread})))
     [note] = [note for note in wide.notes if note.startswith("The margin of log-likelihood")]
-    assert "any depth would pass as good. Set margins.log_likelihood." in note
+    assert "any depth passes as good. Set a smaller margins.log_likelihood." in note
     assert not any(note.startswith("The margin of log-likelihood") for note in comparison.notes)
 
 

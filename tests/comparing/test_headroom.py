@@ -260,7 +260,7 @@ def test_seeds_with_a_failed_depth_are_left_out_and_named() -> None:
     whole, broken = make_units(("grid",), range(6)), make_units(("grid",), [6], failed_depths={"grid": [3]})
     comparison = compare([*whole, *broken])
     assert row(found_in(comparison), RANDOM).seeds == tuple(range(6))
-    assert notes_on_it(comparison) == ["Whether a search is needed is said without seed 6, where a depth is missing."]
+    assert notes_on_it(comparison) == ["Whether a search is needed is judged without seed 6, where a depth is missing."]
     nothing = compare(broken)
     assert nothing.headroom is None and len(notes_on_it(nothing)) == 1
 

@@ -35,7 +35,8 @@ def bucket() -> Iterator[s3.Bucket]:
 
 
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
-    settings = [word for setting in (*SMALL, *LONGER) for word in ("--set", setting)]
+    values = {setting.partition("=")[0]: setting for setting in (*SMALL, *LONGER)}  # each may be given once
+    settings = [word for setting in values.values() for word in ("--set", setting)]
     command = ["run", "quickstart", "--methods", METHODS, "--concurrency", "1", "--workers", "1", *settings, *words]
     env = {"RAY_TMPDIR": str(temp), "TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
     return forked.harness(*command, "--out", str(out), env=env, cwd=out.parent, stderr=said_by(out))

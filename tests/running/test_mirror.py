@@ -3,7 +3,9 @@
 Trials are made up, and a run is killed between any two steps; moto's server stands in for S3.
 """
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from harness.running.messages import MODEL, ROWS
 from harness.running.mirror import Mirror, fetch, kept_spaces
 from harness.running.store import UnitFolder, declare_looks, note_looks, read_looks, read_units
 from harness.running.unit import RunningUnit
+from harness.text.files import write_atomically
 from tests import s3
 from tests.rehearsed import make_unit, run
 
@@ -440,6 +443,29 @@ def test_pull_brings_results_and_says_what_there_is(tmp_path: Path) -> None:
         api.pull(f"file://{tmp_path}/nothing", out=tmp_path / "laptop")
     with pytest.raises(UserError, match=r"a folder as --storage holds the results itself"):
         api.pull(str(tmp_path / "storage"), out=tmp_path / "laptop")
+
+
+def test_a_laptop_that_is_full_is_told_and_the_same_command_brings_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"file://{tmp_path}/storage"
+    driver = Driver(tmp_path / "first", Storage(uri))
+    driver.go_on()
+    driver.send()
+    write = write_atomically
+
+    def full(path: Path, content: str | bytes) -> None:
+        if path.name == "trials.jsonl":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr("harness.running.mirror.write_atomically", full)
+    with pytest.raises(MachineError, match=r"the disk that holds .*laptop is full .* the same command again"):
+        api.pull(uri, out=tmp_path / "laptop")
+    assert not UnitFolder(tmp_path / "laptop", SPACE, METHOD, 0).is_complete
+    monkeypatch.undo()
+    api.pull(uri, out=tmp_path / "laptop")
+    assert seen(tmp_path / "laptop") == seen(tmp_path / "first")
 
 
 def test_the_files_of_the_plan_are_those_of_the_folder(tmp_path: Path, storage: Storage) -> None:

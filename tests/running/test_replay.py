@@ -414,13 +414,13 @@ def test_killed_at_any_event_of_the_replay_nothing_of_it_is_written(
     append, written = UnitFolder.append, 0
 
     def kill_at(number: int) -> None:
-        def counted(folder: UnitFolder, event: Any) -> None:
+        def counted(folder: UnitFolder, event: Any, and_commit: bool = True) -> None:
             nonlocal written
             if folder.path == units[-1].folder.path:
                 written += 1
                 if written == number:
                     raise Killed
-            append(folder, event)
+            append(folder, event, and_commit)
 
         monkeypatch.setattr(UnitFolder, "append", counted)
 

@@ -2,14 +2,17 @@
 
 import signal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from ray.tune.experiment import Trial
 
-from harness.running.ledger import Chosen, Ended, Interrupted
+from harness.backends import ray_door
+from harness.running.ledger import Chosen, Ended, Interrupted, Started
 from harness.running.replay import unused_experiment
-from harness.running.side_by_side import SharedSearch, SideBySide, StopAsked
+from harness.running.search import GO_ON, STOP
+from harness.running.side_by_side import Answers, SharedSearch, SideBySide, StopAsked
 from harness.running.unit import RunningUnit
 from tests.rehearsed import make_unit, run
 
@@ -157,3 +160,88 @@ def test_a_long_silence_names_what_is_waited_for(tmp_path: Path, monkeypatch: py
     for unit in units:
         unit.failure = "over"
     assert made.waits_for() is None
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """Tune's loop as `Answers` sees it: trials that have reported, and what is answered when."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: int, units: int = 1) -> None:
+        self.happened: list[str] = []
+        self.others = 0  # reports that are here and not yet taken
+        self.units = [make_unit(tmp_path, "grid", seed=seed) for seed in range(units)]
+        self.trials: list[Any] = [
+            SimpleNamespace(trial_id=str(number), status="RUNNING", worker=number) for number in range(trials)
+        ]
+        self.answers = Answers(cast(SideBySide, self))
+        self.running = {trial.trial_id for trial in self.trials}
+        monkeypatch.setattr("harness.running.store.os.fsync", lambda _: self.happened.append("on disk"))
+        monkeypatch.setattr(ray_door, "can_answer_later", lambda _: True)
+        monkeypatch.setattr(ray_door, "another_report_is_here", lambda _: self.others > 0)
+        monkeypatch.setattr(ray_door, "worker_of", lambda trial: trial.worker)
+        monkeypatch.setattr(ray_door, "answer", lambda _, trial, decision: self.happened.append(trial.trial_id))
+
+    def unit_of(self, trial_id: str) -> Any:
+        return self.units[int(trial_id) % len(self.units)]
+
+    def report(self, number: int, decision: str = GO_ON) -> str:
+        folder = self.unit_of(str(number)).folder
+        folder.append(Started(trial=f"t00{number}", coresident=1), and_commit=False)
+        return self.answers.wait_for(None, self.trials[number], decision)
+
+    def take(self) -> list[str]:
+        self.answers.give()
+        happened, self.happened = self.happened, []
+        return happened
+
+
+def test_reports_that_wait_share_one_write_and_are_answered_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=4)
+    for number in range(4):
+        loop.others = 3 - number
+        assert loop.report(number) == "NOOP"
+        assert loop.take() == ([] if number < 3 else ["on disk", "0", "1", "2", "3"])
+    assert loop.take() == []
+
+
+def test_each_ledger_that_waits_is_written_before_any_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=4, units=2)
+    for number in range(3):
+        loop.report(number)
+    assert loop.take() == ["on disk", "on disk", "0", "1", "2"]
+
+
+def test_a_trial_that_trains_alone_is_answered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=1)
+    loop.others = 1  # nobody asks
+    loop.report(0)
+    assert loop.take() == ["on disk", "0"]
+
+
+def test_a_trial_that_is_to_stop_is_told_so_after_its_report_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=2)
+    loop.report(0)
+    assert loop.report(1, STOP) == STOP and loop.happened == ["on disk"]
+    assert loop.take() == ["on disk", "0"], "what was on disk already needs no other write"
+
+
+def test_a_worker_that_died_while_its_trial_waited_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=3)
+    for number in range(3):
+        loop.report(number)
+    loop.trials[0].worker, loop.trials[1].status = "another", "PENDING"
+    assert loop.take() == ["on disk", "2"]
+
+
+def test_a_ray_that_cannot_answer_later_is_answered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(tmp_path, monkeypatch, trials=2)
+    monkeypatch.setattr(ray_door, "can_answer_later", lambda _: False)
+    assert loop.report(0) == GO_ON and loop.happened == ["on disk"] and loop.take() == ["on disk"]

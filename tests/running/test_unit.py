@@ -444,7 +444,7 @@ def test_an_end_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatc
     rehearse([unit], max_steps=3)
     [trial_id] = unit.live
 
-    def full(event: Any) -> None:
+    def full(event: Any, and_commit: bool) -> None:
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
@@ -463,11 +463,11 @@ def test_a_full_disk_is_not_the_methods_mistake(tmp_path: Path, line: int, monke
     unit = make_unit(tmp_path, "ldn")
     append, written = unit.folder.append, list[Any]()
 
-    def full(event: Any) -> None:
+    def full(event: Any, and_commit: bool = True) -> None:
         written.append(event)
         if len(written) == line:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), unit.folder.path)
-        append(event)
+        append(event, and_commit)
 
     monkeypatch.setattr(unit.folder, "append", full)
     with pytest.raises(OSError, match="No space left"):

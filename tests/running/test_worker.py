@@ -74,7 +74,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_absent(
     damaged.write_bytes(content)
     facts, reports = trained(tmp_path / "damaged", monkeypatch)
     assert f"cannot read a checkpoint from {damaged}" in facts.warning
-    assert facts.warning.endswith("the trial starts anew")
+    assert facts.warning.endswith("the trial starts over")
     assert facts.resumed_from.epochs == 0
     assert [report.val for report in reports] == [report.val for report in undisturbed]
     assert torch.load(damaged, weights_only=True)["config_hash"] == CONFIG.hash  # replaced
@@ -304,7 +304,7 @@ def test_a_storage_that_cannot_be_read_counts_as_empty(tmp_path: Path, monkeypat
     one.train(TrainTask(unit="unit", trial="t000", config=CONFIG))
     first, *_, last = [received_report(result) for result in sent]
     assert first.facts and "cannot be read" in first.facts.warning
-    assert first.facts.warning.endswith("; trials start anew")
+    assert first.facts.warning.endswith("; trials start over")
     assert last.progress and last.progress.stop_reason and not last.kept
     assert all(received_report(result).kept for result in sent[:-1])
 

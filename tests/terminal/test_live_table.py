@@ -112,7 +112,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
 def test_a_silence_and_a_workers_warning_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit, other = run(tmp_path, "grid", max_steps=4), run(tmp_path, "ldn", max_steps=4)
     for each in (unit, other):  # a storage that is away is so for all of them
-        each.logs["t000"].warnings.append("its checkpoint is gone; the trial starts anew")
+        each.logs["t000"].warnings.append("its checkpoint is gone; the trial starts over")
     made = together(unit, other)
     monkeypatch.setattr(made, "heard_at", time.monotonic() - 61)
     console = Console(file=io.StringIO(), width=200)
@@ -126,7 +126,7 @@ def test_a_silence_and_a_workers_warning_are_told_once(tmp_path: Path, monkeypat
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.count("nothing happened for 61 s: waiting for") == text.count("nothing happened for 99 s") == 1
-    assert text.count("grid/seed-0 t000: its checkpoint is gone; the trial starts anew") == 1
+    assert text.count("grid/seed-0 t000: its checkpoint is gone; the trial starts over") == 1
     assert text.count("is gone") == 1
     assert "waiting for" in summary(made, 0.0)  # of the live table, and in a notebook
 
