@@ -44,7 +44,6 @@ def pytest_unconfigure() -> None:
 
 # Files that take more than about ten seconds, so that processes which share the suite end together.
 LONGEST_FIRST = (
-    *("test_lost_head.py", "test_lost_driver.py", "test_one_writer.py", "test_mirror.py"),
     *("test_ray_up.py", "test_disturbed.py", "test_readme.py", "test_on_ray.py", "test_two_nodes.py", "test_looks.py"),
     *("test_far_storage.py", "test_take_home.py", "test_models.py", "test_gpu.py", "test_compiling.py"),
     *("test_wheel.py", "test_api.py", "test_ray_session.py", "test_server.py", "test_browser.py", "test_ramp.py"),

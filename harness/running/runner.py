@@ -280,9 +280,10 @@ def _check_plans(units: Sequence[RunningUnit], options: RunOptions) -> None:
         asked = {(plan.method, plan.seed) for plan in ours}
         there = [plan for plan in read_plans(options.out, space) if (plan.method, plan.seed) not in asked]
         if found := difference([*there, *ours]):
+            other = "--storage" if options.storage and is_uri(options.storage) else "--out"
             raise UserError(
                 f"the results in {options.out / space} could not be compared with what this run would add: {found}; "
-                "give the same, another --out, or --fresh with all methods and seeds that are there"
+                f"give the same, another {other}, or --fresh with all methods and seeds that are there"
             )
 
 

@@ -83,8 +83,13 @@ def test_bootstrap_starts_closed_machines(aws: Any) -> None:
     assert types["gpu_worker"]["resources"]["GPU"] == 1 and "GPU" not in types["cpu_worker"]["resources"]
 
     iam = boto3.client("iam")
-    profile = types["gpu_worker"]["node_config"]["IamInstanceProfile"]["Name"]
-    iam.create_instance_profile(InstanceProfileName=profile)
+    profiles = {
+        node["node_config"]["InstanceType"]: node["node_config"]["IamInstanceProfile"]["Name"]
+        for node in types.values()
+    }
+    for profile in set(profiles.values()):
+        iam.create_instance_profile(InstanceProfileName=profile)
+    assert profiles["m5.xlarge"] != profiles["g4dn.xlarge"] == profiles["c6i.2xlarge"]
     provider = _get_node_provider(config["provider"], config["cluster_name"])
     for node in types.values():
         provider.create_node(node["node_config"], {"ray-node-kind": "worker"}, 1)
@@ -92,7 +97,7 @@ def test_bootstrap_starts_closed_machines(aws: Any) -> None:
     assert sorted(machine["InstanceType"] for machine in machines) == ["c6i.2xlarge", "g4dn.xlarge", "m5.xlarge"]
     for machine in machines:
         assert [entry["GroupId"] for entry in machine["SecurityGroups"]] == [group]
-        assert machine["IamInstanceProfile"]["Arn"].endswith(profile)
+        assert machine["IamInstanceProfile"]["Arn"].endswith(profiles[machine["InstanceType"]])
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

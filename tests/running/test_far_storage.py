@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -69,6 +70,7 @@ def storage() -> Iterator[tuple[str, Gate, Any]]:
     _, port = server.get_host_and_port()
     login = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
     client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **login)
+    urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()  # of the test before
     client.create_bucket(Bucket=BUCKET)
     inside: Any = server._server
     gate = inside.app = Gate(inside.app)
