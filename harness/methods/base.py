@@ -245,9 +245,9 @@ class OneShotMethod(SearchMethod, Stage):
 
         return choose_depth(q, rule) if val is None else best_depth(val)
 
-    def validated(self, q: "Tensor", val: "Tensor | None", rule: Rule) -> int:
-        """The depth whose prediction is validated during training, where no posterior averages. Default: d_opt."""
-        return self.choose(q, val, rule)
+    def validated(self, q: "Tensor", val: "Tensor | None", rule: Rule) -> int | None:
+        """The depth whose prediction is validated during training, where no posterior averages; None: the choice."""
+        return None
 
     @final
     def plan(self, space: SearchSpace, budget: Budget, seed: int) -> SearchPlan:

@@ -46,7 +46,7 @@ class Trainer(Protocol):
 
     def choose(self, q: Tensor, val: Tensor | None, rule: Rule) -> int: ...
 
-    def validated(self, q: Tensor, val: Tensor | None, rule: Rule) -> int: ...
+    def validated(self, q: Tensor, val: Tensor | None, rule: Rule) -> int | None: ...
 
 
 class DepthMixture(nn.Module):
@@ -138,7 +138,8 @@ class OneShotNet(DepthMixture):
         return self._checked("choose", self.method.choose(q, val, rule))
 
     def validated(self, q: Tensor, val: Tensor | None, rule: Rule) -> int:
-        return self._checked("validated", self.method.validated(q, val, rule))
+        depth = self.method.validated(q, val, rule)
+        return self.choose(q, val, rule) if depth is None else self._checked("validated", depth)
 
     def _checked(self, hook: str, depth: object) -> int:
         if not isinstance(depth, int) or not 0 <= depth <= self.max_depth:

@@ -36,7 +36,7 @@ def test_every_known_method_conforms(name: str) -> None:
     checks = check_method(*load_method(name), small_space())
     assert [check for check in checks if not check.ok] == []
     method = load_method(name)[1]
-    assert len(checks) == 9 + (not method.seeded) + 8 * method.learns_depth
+    assert len(checks) == 9 + (not method.seeded) + 10 * method.learns_depth
     assert ray.is_initialized() == had_ray
 
 
