@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import fields
+from html import unescape
 from pathlib import Path
 from typing import Any, get_args
 
@@ -158,6 +159,23 @@ def test_nothing_on_the_site_is_fetched_from_elsewhere(site: Path) -> None:
         fetched = re.findall(r"<(?:link|script|img|iframe)\b[^>]*\b(?:href|src)=\"?(https?:)?//", html)
         assert not fetched, path.name
         assert "--8<--" not in html and not re.search(r"^<!-- [a-z ]+ -->$", html, re.MULTILINE), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page_name", "example"),
+    [
+        ("own_search", "every_other"),
+        ("own_search", "climb"),
+        ("own_one_shot", "geometric"),
+        ("own_one_shot", "few_depths"),
+        ("own_network", "my_vit"),
+    ],
+)
+def test_a_page_shows_its_whole_file(site: Path, page_name: str, example: str) -> None:
+    html = (site / f"{page_name}.html").read_text(encoding="utf-8")
+    shown = unescape(re.sub(r"<[^>]+>", "", html))
+    assert (DOCS / "examples" / f"{example}.py").read_text(encoding="utf-8").strip() in shown
 
 
 @pytest.mark.slow
