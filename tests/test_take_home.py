@@ -28,7 +28,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, warm_workers: None, share
     folder = tmp_path_factory.mktemp("take_home")
     done = command(folder, *RUN)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^winner: a seed of (ldn|grid) \(seed [01]\).+$", done.stdout, re.MULTILINE)
+    assert re.search(r"^take home: seed [01] of (ldn|grid): .+$", done.stdout, re.MULTILINE)
     assert "MLflow: harness ui quickstart --out results\n" in done.stdout, "no link to a port that nobody serves"
     assert "127.0.0.1" not in done.stdout
     return folder
