@@ -98,7 +98,7 @@ def _one_depth(depth: int) -> Recommendation:
 
 def _any_depth(known: Known, needed: Headroom) -> Recommendation:
     least = _blocks(min(known.depths))
-    spread = listed([plain(known.spread[each.key], 2) for each in judged(known.margins, known.spread)])
+    spread = listed([f"{_amount(known.spread[q.key], q)} in {q.title}" for q in judged(known.margins, known.spread)])
     return Recommendation(
         action="any depth",
         use=None,
@@ -157,9 +157,20 @@ def _search(known: Known, needed: Headroom) -> Recommendation:
         costs=f"{mean_and_spread(row.values[known.cost.key])} {known.cost.unit} a seed, for all depths"
         if row and known.cost.key in row.values
         else "the training of every depth",
-        risks=". ".join(filter(None, (_by_how_much(needed), _open(known).rstrip("."))))
-        or "none that these seeds show: whatever is cheaper is shown to be worse",
+        risks=". ".join(filter(None, (_by_how_much(needed), _open(known).rstrip(".")))) or _paying_too_much(known),
     )
+
+
+def _paying_too_much(known: Known) -> str:
+    """The risk of training every depth, where it is not open who else would do."""
+    cheaper = [pair for pair in known.told if word_of(pair, known.cost.key) == "cheaper"]
+    enough = [pair.method for pair in cheaper if not _shown_worse(pair)]
+    if not known.told:
+        return "a cheaper method may match it: none was compared"
+    if enough:
+        return f"none in quality, since it trains every depth; on most seeds {listed(enough)} would have been enough"
+    shown = "every cheaper method is shown to be worse" if cheaper else "no other method is shown to be cheaper"
+    return f"none that these seeds show: {shown}"
 
 
 def _not_decided(known: Known) -> Recommendation:
@@ -191,7 +202,7 @@ def _open_question(known: Known, sentence: str, rests_on: str, more: int = 0) ->
     clock, safe = known.seconds_per_seed, known.exhaustive
     costs = "the training of every depth"
     if safe:
-        costs = f"{counted(more, 'more seed')}, with a chance of 4 in 5" if more else "more seeds"
+        costs = f"{counted(more, 'more seed')}, which decide with a chance of 4 in 5" if more else "more seeds"
     return Recommendation(
         action="not decided",
         use=None,
@@ -238,8 +249,8 @@ def _failing(known: Known) -> str:
     if pair is None or (failed := _failures(pair)) is None:
         return ""
     return (
-        f"{pair.method}, at {ratio(known.share(pair))}, is not safe: it falls outside the margin on {failed.count} of "
-        f"{counted(failed.n, 'seed')}."
+        f"{pair.method}, at {ratio(known.share(pair))} of the cost, is not safe: it falls outside the margin on "
+        f"{failed.count} of {counted(failed.n, 'seed')}."
     )
 
 
@@ -251,7 +262,11 @@ def _fails_on_some_seeds(pair: Pair) -> bool:
 def _may_match(pair: Pair) -> bool:
     """Nothing is shown to be lost, and not everything is shown to be kept."""
     words = _quality_words(pair)
-    return any(word in UNANSWERED for word in words) and not any(word.startswith("worse") for word in words)
+    return any(word in UNANSWERED for word in words) and not _shown_worse(pair)
+
+
+def _shown_worse(pair: Pair) -> bool:
+    return any(word.startswith("worse") for word in _quality_words(pair))
 
 
 def _quality_words(pair: Pair) -> list[str]:
@@ -280,6 +295,10 @@ def _margins(known: Known) -> str:
     """In the order of the qualities: `0.01, 0.02 nats and 0.02`."""
     asked = judged(known.margins, known.spread or None)
     return listed([f"{margin:g} {quality.unit}".strip() for quality, margin in asked.items()])
+
+
+def _amount(value: float, quality: Measure) -> str:
+    return f"{plain(value, 2)} {quality.unit}".strip()
 
 
 def _measured(known: Known, needed: Headroom, rule: str) -> str:

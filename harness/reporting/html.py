@@ -119,14 +119,14 @@ def _card(comparison: Comparison, stage: Stage, pair: Pair) -> str:
 
 
 NO_METHOD = "#8c959f"  # a rule that does not search
-SHORT_COST = {DEVICE_SECONDS.key: "time", TFLOP.key: "TFLOP"}
+SHORT_COST = {DEVICE_SECONDS.key: "device time", TFLOP.key: "total TFLOP"}
 
 
 def big_number(found: Interval | None, whose: str) -> tuple[str, str]:
     """The share of the baseline's cost, and three words; never a number for what is not known."""
     if found is None:
         return "?", "cost not recorded"
-    return f"{ratio(1 / found.mean)}×", f"of {whose}"
+    return f"{ratio(1 / found.mean)}×", whose
 
 
 def _at_equal_quality(comparison: Comparison, pair: Pair) -> str:

@@ -47,6 +47,16 @@ def figures(drawings: Sequence[Drawing]) -> Iterable[str]:
     yield "</div>"
 
 
+def _cell(cell: str, kind: str) -> str:
+    """The number of a verdict stands below its word: a row of verdicts then fits on the page."""
+    word, _, number = cell.partition(", ")
+    colour = badge(word)
+    shown = (
+        f"{html_text(word)}<br><small>{html_text(number)}</small>" if colour != "none" and number else html_text(cell)
+    )
+    return f'<td class="{kind} {colour}">{shown}</td>'
+
+
 def tables(views: Sequence[TableView]) -> Iterable[str]:
     for view in views:
         kinds = ["text" if column in TEXT_COLUMNS else "" for column in view.columns]
@@ -57,9 +67,6 @@ def tables(views: Sequence[TableView]) -> Iterable[str]:
         yield f'<div class=scroll tabindex=0 role="region" aria-label="{html_text(view.title)}"><table>'
         yield f"<thead><tr>{head}</tr></thead><tbody>"
         for row in view.rows:
-            cells = "".join(
-                f'<td class="{kind} {badge(cell.split(",")[0])}">{html_text(cell)}</td>'
-                for cell, kind in zip(row[1:], kinds[1:], strict=True)
-            )
+            cells = "".join(_cell(cell, kind) for cell, kind in zip(row[1:], kinds[1:], strict=True))
             yield f'<tr><th scope="row">{html_text(row[0])}</th>{cells}</tr>'
         yield f"</tbody></table></div><p class=caption>{html_text(view.caption)}</p></div>"

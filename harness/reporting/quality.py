@@ -25,7 +25,7 @@ def quality_against_size(comparison: Comparison) -> Drawing | None:
     """None where a result of an earlier version does not say how large its network is."""
     if not all(SIZE.key in row.values for row in comparison.search.rows):
         return None
-    label = "multiply-adds of the network that is handed over ÷ the deepest network's (log scale)"
+    label = "multiply-adds ÷ the deepest network's (log scale)"
     return _quality_against(SIZE, comparison, "size", "Quality against the size of the network", label)
 
 

@@ -1,88 +1,38 @@
 """What to do comes first in every view, in words that a person can act on: five canned results, and the borders."""
 
-import io
 import json
 from collections.abc import Sequence
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from harness.api.results import Results
-from harness.comparing import Comparison, compare
+from harness.comparing import compare
 from harness.comparing.numbers import duration
 from harness.comparing.recommendation import Known, recommend
-from harness.comparing.render import as_json, as_markdown, verdict
+from harness.comparing.render import as_json, as_markdown
 from harness.comparing.values import Recommendation
 from harness.measures import DEVICE_SECONDS
 from harness.reporting.html import _answer
 from harness.schema.records import Unit
 from harness.tracking.texts import experiment_note
-from tests.synthetic import make_space, make_units, with_chosen_log_likelihood
-
-METHODS = ("ldn", "grid", "asha")
-DEEP = {"min": 0, "max": 40, "step": 4}  # the deepest of them is far worse than the best
-WIDE = {"accuracy": 0.6, "log_likelihood": 1.0, "ece": 0.1}  # margins wider than what lies between the depths
-
-
-def ldn_fails_on_three_seeds() -> list[Unit]:
-    units = make_units(METHODS, range(20), space=make_space(depth=DEEP), ldn_accuracy=0.01, ldn_log_likelihood=0.06)
-    for seed in (3, 7, 11):
-        units = with_chosen_log_likelihood(units, "ldn", seed, -3.0)
-    return units
-
-
-CANNED: dict[str, tuple[list[Unit], str, str, str]] = {
-    "search pays, and one training replaces it": (
-        make_units(METHODS, range(12), space=make_space(depth=DEEP)),
-        "one-shot",
-        "Use ldn instead of a search: it matches grid at 0.22 of its cost.",
-        "as good in accuracy and log-likelihood, better in ECE",
-    ),
-    "no search is needed": (
-        make_units(METHODS, range(12)),
-        "no search",
-        "Train 10 blocks and do not search: the deepest network stays within the margins of grid's choice, at 0.16 of "
-        "its cost.",
-        "12 seeds, the deepest network − grid's choice: accuracy +0.0014 (−0.0016 to +0.0044), log-likelihood −0.0153",
-    ),
-    "any depth will do": (
-        make_units(METHODS, range(12), space=make_space(margins=WIDE)),
-        "any depth",
-        "Any depth will do, so do not search: the cheapest is 0 blocks.",
-        "best and worst depth differ by 0.45, 0.61 and 0.0027, less than the margins",
-    ),
-    "not decided": (
-        make_units(METHODS, range(4)),
-        "not decided",
-        "Not decided: 4 more seeds, about 35 seconds, should tell whether the deepest network, at 0.16 of grid's cost, "
-        "is as good as a search.",
-        "4 seeds, the deepest network − grid's choice: accuracy",
-    ),
-    "one method fails on some seeds": (
-        ldn_fails_on_three_seeds(),
-        "search",
-        "Search with grid: it beats the deepest network and a random depth, and no cheaper method is shown to match "
-        "it. ldn, at 0.22, is not safe: it falls outside the margin on 3 of 20 seeds.",
-        "20 seeds, a random depth − grid's choice: accuracy",
-    ),
-}
+from tests.canned import CANNED, DEEP, METHODS, in_python, in_terminal
+from tests.synthetic import make_space, make_units
 
 
 @pytest.mark.parametrize("name", CANNED)
 def test_a_canned_result_gets_the_right_words_first_in_every_view(name: str) -> None:
-    units, action, sentence, rests_on = CANNED[name]
-    comparison = compare(units)
+    canned, sentence = CANNED[name], CANNED[name].sentence
+    comparison = compare(canned.units)
     said = comparison.recommendation
-    assert (said.action, said.sentence) == (action, sentence)
-    assert rests_on in said.rests_on and said.costs and said.risks
+    assert (said.action, sentence) == (canned.action, said.sentence)
+    assert canned.rests_on in said.rests_on and said.costs
+    assert canned.risks in said.risks
     assert len(said.sentence.split()) <= 40 and said.sentence.count(";") == 0, "no list of clauses"
 
     terminal = " ".join(in_terminal(comparison).replace("│", " ").split())
     report = unescape(" ".join("".join(_answer(comparison)).split()))
-    note = experiment_note(units[0].plan.space, "a-model", said).replace("\\", "")
+    note = experiment_note(canned.units[0].plan.space, "a-model", said).replace("\\", "")
     markdown = as_markdown(comparison).replace("\\", "")
     for view in (terminal, report, note, markdown):
         assert view.index(sentence) < 120, "it leads"
@@ -90,20 +40,14 @@ def test_a_canned_result_gets_the_right_words_first_in_every_view(name: str) -> 
     after = report.index("<article") if comparison.search.pairs else len(report)
     assert report.index(said.risks) < after < report.index("<table") < report.index("<details><summary>How verdicts")
     assert Recommendation.model_validate(json.loads(as_json(comparison))["recommendation"]) == said
-    results = Results(space="synthetic", out=Path("results"), units=tuple(units))
+    results = in_python(canned.units)
     assert results.recommendation() == said and str(results.recommendation()) == sentence
     assert sentence in unescape(results._repr_html_())
 
 
-def in_terminal(comparison: Comparison) -> str:
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(verdict(comparison))
-    return console.export_text()
-
-
 @pytest.mark.parametrize("name", CANNED)
 def test_a_card_has_one_number_and_no_paragraph(name: str) -> None:
-    comparison = compare(CANNED[name][0])
+    comparison = compare(CANNED[name].units)
     cards = "".join(_answer(comparison)).split("<article")[1:]
     assert len(cards) == 2 + len(comparison.search.pairs), "the two rules that do not search, then each method"
     for card in cards:
@@ -128,6 +72,7 @@ def test_it_does_not_depend_on_the_reference() -> None:
 
 def test_a_search_over_all_depths_that_pays_alone_is_recommended() -> None:
     said = recommended(make_units(("grid",), range(12), space=make_space(depth=DEEP)))
+    assert said.risks == "a cheaper method may match it: none was compared"
     assert said.action == "search" and said.use == "grid"
     assert said.sentence.startswith("Search with grid: it beats ") and "no other method" in said.sentence
 

@@ -232,13 +232,13 @@ def test_comparison_and_report_load_neither_ray_nor_mlflow_nor_torch() -> None:
     ("found", "number", "words"),
     [
         (None, "?", "cost not recorded"),
-        (Interval(mean=1.02, low=0.7, high=1.4, n=3), "0.98×", "of grid's time"),
-        (Interval(mean=6.1, low=4.8, high=7.9, n=3), "0.16×", "of grid's time"),
-        (Interval(mean=0.25, low=0.2, high=0.5, n=3), "4.0×", "of grid's time"),
+        (Interval(mean=1.02, low=0.7, high=1.4, n=3), "0.98×", "grid's device time"),
+        (Interval(mean=6.1, low=4.8, high=7.9, n=3), "0.16×", "grid's device time"),
+        (Interval(mean=0.25, low=0.2, high=0.5, n=3), "4.0×", "grid's device time"),
     ],
 )
 def test_a_card_has_no_number_for_what_is_not_known(found: Interval | None, number: str, words: str) -> None:
-    assert big_number(found, "grid's time") == (number, words)
+    assert big_number(found, "grid's device time") == (number, words)
 
 
 def test_the_oracle_folds_out_under_a_heading_that_says_what_it_is() -> None:
