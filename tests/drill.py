@@ -42,10 +42,12 @@ from harness.running.store import UnitFolder
 from harness.spaces import load_space
 from tests import disturbed, warm
 from tests.forked import ROOT, Forked
-from tests.running.results import SMALL, left_in, processes_of, read
+from tests.running.results import left_in, processes_of, read, set_words, small
 
 METHODS = ("ldn", "asha", "optuna_tpe")
-SETTINGS = (*SMALL, "depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
+SETTINGS = set_words(
+    small("depth.max=3", "training.max_epochs=200", "training.patience=200", "training.report_every=20")
+)
 SILENCE_SECONDS = 180.0  # without a new event: it hangs
 FIRST_WORD_SECONDS = 2.0  # after a signal; where nothing else keeps the machine busy
 OUTSIDE = ("driver", "worker", "raylet", "gcs_server", "ctrl-c", "worker in final", "driver in final")
@@ -177,7 +179,7 @@ class Drill:
             space, methods = str(self.home / "space.yaml"), [*METHODS, str(self.home / "mine.py")]
         words = ["run", space, "--methods", ",".join(methods), "--concurrency", "1", "--out", str(self.out)]
         words += ["--data-dir", str(self.home)]
-        words += ["--tracking-uri", self.uri, *(word for setting in SETTINGS for word in ("--set", setting))]
+        words += ["--tracking-uri", self.uri, *SETTINGS]
         words += ["--workers", str(self.how.workers), *(["--replay"] if self.how.replay else [])]
         self.temp.mkdir(exist_ok=True)
         self.outcome.starts += 1

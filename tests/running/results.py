@@ -64,7 +64,7 @@ def ledger(out: Path, method: str, seed: int = 0, space: str = "quickstart") -> 
 
 def searches(out: Path, methods: str, *settings: str, seeds: tuple[int, ...] = (0,), **options: Any) -> RunOutcome:
     """`harness run quickstart`, small, in this process on the Ray that is there."""
-    space = load_space("quickstart", SMALL + settings)
+    space = load_space("quickstart", small(*settings))
     run_options = RunOptions(out=out, **options)
     return run_units(make_units([space], parse_methods(methods), seeds, run_options), run_options)
 
@@ -73,6 +73,16 @@ SMALL = (
     *("depth.max=4", "training.max_epochs=60", "training.eval_every=10", "training.report_every=10"),
     *("budget.trials=3", "budget.early_stopping_trials=4", "data.n_test=100"),
 )
+
+
+def small(*settings: str) -> list[str]:
+    """Settings of a small space. Each may be given once, so one of `settings` takes the place of the usual one."""
+    return list({setting.partition("=")[0]: setting for setting in (*SMALL, *settings)}.values())
+
+
+def set_words(settings: Iterable[str]) -> list[str]:
+    """As they stand on a command line."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240.0) -> Any:

@@ -23,7 +23,7 @@ from harness.running.store import UnitFolder
 from harness.running.worker import AT_RISK
 from harness.schema.records import Cost
 from tests import forked, warm
-from tests.running.results import SMALL, kill_nine, ledger, processes_of, read, searches, wait_for
+from tests.running.results import kill_nine, ledger, processes_of, read, searches, set_words, small, wait_for
 
 pytestmark = pytest.mark.slow
 BUCKET = "checkpoints-of-a-test"
@@ -93,8 +93,7 @@ def temp() -> Iterator[Path]:
 
 
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
-    values = {setting.partition("=")[0]: setting for setting in (*SMALL, *LONGER)}  # each may be given once
-    settings = [word for setting in values.values() for word in ("--set", setting)]
+    settings = set_words(small(*LONGER))
     command = ["run", "quickstart", "--methods", "ldn", "--workers", "1", "--out", str(out), *settings, *words]
     env = {"RAY_TMPDIR": str(temp), "TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
     return forked.harness(*command, env=env, cwd=out.parent, stderr=out.with_suffix(".log"))

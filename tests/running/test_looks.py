@@ -22,7 +22,7 @@ from harness.schema.settings import Margins
 from tests import forked
 from tests.comparing.test_from_disk import write
 from tests.comparing.test_render import shown
-from tests.running.results import SMALL, command, ledger, read, unit_folder, wait_for
+from tests.running.results import command, ledger, read, set_words, small, unit_folder, wait_for
 from tests.synthetic import make_space, make_units
 
 
@@ -141,8 +141,7 @@ def test_a_killed_run_of_real_processes_ends_with_the_same_verdicts_at_the_same_
     """Two seeds decide nothing, so both looks are taken; the driver dies between them, while the third seed trains."""
     words = ["run", "quickstart", "--methods", "ldn,grid", "--concurrency", "1", "--workers", "1"]
     words += ["--seeds", "0-2", "--until-verdict", "--looks", "2,3"]
-    smaller = ("depth.max=1", "budget.trials=2", "budget.early_stopping_trials=2")
-    words += [word for setting in (*SMALL, *smaller) for word in ("--set", setting)]
+    words += set_words(small("depth.max=1", "budget.trials=2", "budget.early_stopping_trials=2"))
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     with tempfile.TemporaryDirectory(prefix="hl-", dir="/tmp", ignore_cleanup_errors=True) as temp:  # a short path
         driver = forked.harness(*words, "--out", str(killed), env={"RAY_TMPDIR": temp})
@@ -176,7 +175,7 @@ def test_a_real_run_whose_first_look_decides_stops_there(tmp_path: Path) -> None
     That is of the clock, so there are enough networks and seeds for a machine that is busy with other things.
     """
     seldom = ("training.eval_every=60", "training.report_every=60")
-    settings = [*SMALL, *seldom, "depth.max=8", *(f"margins.{name}=100" for name in Margins.model_fields)]
+    settings = small(*seldom, "depth.max=8", *(f"margins.{name}=100" for name in Margins.model_fields))
     results = api.run(
         "quickstart", "ldn,grid", "0-9", set=settings, out=tmp_path, until_verdict=True, looks="8,10", workers=1
     )

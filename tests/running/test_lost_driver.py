@@ -14,7 +14,7 @@ import pytest
 from harness import api
 from harness.backends.one_writer import RENEW_SECONDS
 from tests import forked, s3, warm
-from tests.running.results import SMALL, ledger, read, searches, wait_for
+from tests.running.results import ledger, read, searches, set_words, small, wait_for
 
 pytestmark = pytest.mark.slow
 METHODS = "asha,ldn"
@@ -35,8 +35,7 @@ def bucket() -> Iterator[s3.Bucket]:
 
 
 def start(out: Path, temp: Path, *words: str) -> forked.Forked:
-    values = {setting.partition("=")[0]: setting for setting in (*SMALL, *LONGER)}  # each may be given once
-    settings = [word for setting in values.values() for word in ("--set", setting)]
+    settings = set_words(small(*LONGER))
     command = ["run", "quickstart", "--methods", METHODS, "--concurrency", "1", "--workers", "1", *settings, *words]
     env = {"RAY_TMPDIR": str(temp), "TMPDIR": str(temp), warm.CHECKPOINT_SECONDS: "0.1"}
     return forked.harness(*command, "--out", str(out), env=env, cwd=out.parent, stderr=said_by(out))
