@@ -20,6 +20,7 @@ from harness.text.shown import counted
 Array = NDArray[np.float64]
 
 EXCHANGES = 999  # tables in which depths mean nothing
+BY_CHANCE = 0.05  # the share of them that may stand out as much as what was found
 _CANNOT = "cannot tell depths apart"
 LINEAR, GUESS = "linear model", "class frequencies"
 
@@ -249,7 +250,7 @@ def resolution_of(
     between, scatter = _between_and_scatter(table)
     exchanged = np.random.default_rng(0).permuted(np.tile(table, (EXCHANGES, 1, 1)), axis=2)
     by_chance = _ratio(*_between_and_scatter(exchanged))
-    found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 0.95, method="higher"))
+    found, limit = float(_ratio(between, scatter)), float(np.quantile(by_chance, 1 - BY_CHANCE, method="higher"))
     best = tuple(depths[place] for place in table.argmax(axis=1))
     differ = found > limit and float(between) > ROUNDING
     enough = differ and found >= 1
@@ -259,7 +260,11 @@ def resolution_of(
         f"alone gives up to {ratio(limit) if math.isfinite(limit) else 'any'}), {_agreement(best)}"
     )
     verdict = "good and bad depths can be told apart"
-    if not enough:
+    if not differ and math.factorial(len(depths)) ** (len(seeds) - 1) * BY_CHANCE < 1:
+        # Not even depths that all seeds rank alike could stand out.
+        counts = f"{len(seeds)} seeds with {len(depths)} depths"
+        verdict = f"{counts} are too few to say whether this space tells depths apart"
+    elif not enough:
         how = "can hardly tell depths apart, since single networks scatter more" if differ else _CANNOT
         verdict = f"this space {how}; what helps: {_remedies(space)}"
     return Resolution(

@@ -102,6 +102,15 @@ def test_a_rate_that_falls_already_is_not_advised() -> None:
     assert comparison.resolution and "lr_drop" not in comparison.resolution.sentence
 
 
+def test_too_few_seeds_and_depths_are_said_to_be_too_few() -> None:
+    """Two seeds that rank three depths alike: one of six ways to order them does, so chance cannot be ruled out."""
+    alike = (-0.3, -0.2, -0.1)
+    few = compare(_grid(dict.fromkeys(range(2), alike), 0.0)).resolution
+    assert few and not few.enough and "2 seeds with 3 depths are too few to say" in few.sentence
+    more = compare(_grid(dict.fromkeys(range(3), alike), 0.0)).resolution
+    assert more and more.enough
+
+
 def test_only_fixed_depths_trained_to_their_end_count() -> None:
     one_shot = compare(make_units(("ldn",), range(2)))
     assert one_shot.resolution is None
