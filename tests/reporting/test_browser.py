@@ -55,7 +55,7 @@ def test_the_report_in_chromium(width: int, tmp_path: Path) -> None:
             browser.close()
     assert complaints == []
     assert requests == [page_file.as_uri()]
-    assert len(boxes) == 8
+    assert len(boxes) == 10
     assert all(box["width"] >= min(300, width - 100) and box["height"] > 100 for box in boxes)
     assert all(count > 5 for count in marks)
     assert page_width <= width  # nothing sticks out sideways
