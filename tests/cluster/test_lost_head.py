@@ -1,7 +1,7 @@
 """The host of a head dies on a network of its own, and another host continues from the storage alone.
 
-Simulated hosts, real Rays, a real run with a method, a network and data of its own; moto's server, on a host of its own, stands in
-for S3.
+Simulated hosts, real Rays, a real run with a method, a network and data of its own; moto's server, on a host of its
+own, stands in for S3.
 """
 
 import shutil
