@@ -2,7 +2,7 @@
 
 The program is copied and the lines are written into the copy, as somebody would who adds them. Results in version_3
 were written by the commit 66fdf0a, those in version_1 by 0.1.0, and the tables that ship by versions in between. One
-number was asked to change: the regret of the replayed ldn is what its own network loses, not what one trained alone does.
+number was asked to change: the regret of the replayed ldn is what its own network loses, not what one alone does.
 """
 
 import json
