@@ -41,7 +41,7 @@ def is_network(name: str) -> bool:
         return name in known_networks()
     try:
         tree = ast.parse(Path(name).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):  # whoever loads it says what is wrong
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):  # whoever loads it says what is wrong
         return False
     ours = (settings.__name__ for settings in SHIPPED.values())  # named after the class of each file
     return network_class_in(tree, ("Network", *ours)) is not None

@@ -146,6 +146,7 @@ def test_files_that_are_no_network(text: str, sentence: str) -> None:
         ("import harness.networks.base as base\nclass Mine(base.Network): ...", True),
         ("from harness.networks.fc import FullyConnected\nclass Mine(FullyConnected): ...", True),
         ("from harness.methods.ldn import LearntDepth\nclass Mine(LearntDepth): ...", False),
+        ("(" * 1000, False),  # too deep for Python's parser, which then raises MemoryError
     ],
 )
 def test_a_file_is_a_networks_by_the_class_that_it_derives_from(text: str, network: bool, tmp_path: Path) -> None:
