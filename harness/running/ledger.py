@@ -69,12 +69,14 @@ class Watch:
             awake, passed = (now - then for now, then in zip(self._last, before, strict=True))
             if passed > GAP_SECONDS:
                 stopped, asleep = self._gap
-                self._gap = stopped + awake, asleep + passed - awake
+                slept = max(0.0, passed - awake)  # the two clocks are read one after the other
+                self._gap = stopped + awake, asleep + slept
 
     def take_gap(self) -> tuple[float, float]:
         """Seconds since this was asked last in which the process was stopped, and in which the machine slept."""
         self.look()
-        gap, self._gap = self._gap, (0.0, 0.0)
+        with self._lock:
+            gap, self._gap = self._gap, (0.0, 0.0)
         return gap
 
 

@@ -331,6 +331,9 @@ def test_only_a_driver_that_did_not_run_is_a_gap(monkeypatch: pytest.MonkeyPatch
     now[0], now[1] = now[0] + 60.0, now[1] + 60.0
     watch.look()  # the thread found it first
     assert passes(0.5) == (60.0, 0.0) and passes(0.5) == (0.0, 0.0)
+    assert passes(60.0, -5e-7) == (60.0, 0.0), (
+        "one clock is read a moment before the other: no machine sleeps backwards"
+    )
 
 
 # --- whatever was killed ------------------------------------------------------------------------------------------
