@@ -137,7 +137,8 @@ def load_test(settings: DataSettings, seed: int, data: TrainingData, data_dir: P
             test = image_folder.load_test(settings, data_dir)
         case TableData():
             raw = table.load_test(settings, data_dir)
-            test = LabelledSet(features_of(data.columns, raw.x), raw.y)
+            x = features_of(data.columns, raw.x)
+            test = LabelledSet(x, raw.y, as_read=None if np.array_equal(x, raw.x) else raw.x)
         case _:
             test = images.load_test(settings, data_dir)
     check_rows(test.x, test.y, data.n_classes)

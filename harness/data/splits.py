@@ -39,6 +39,12 @@ class LabelledSet:
 
     x: Array
     y: Array
+    as_read: Array | None = None  # the same rows before the training rows decided on their features, if they do
+
+    @property
+    def identity(self) -> tuple[bytes, bytes]:
+        """Equal where two seeds have the same rows, whatever their training rows made of them."""
+        return (self.x if self.as_read is None else self.as_read).tobytes(), self.y.tobytes()
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,16 @@ def test_every_seed_decides_from_its_own_training_rows(tmp_path: Path) -> None:
     assert load_training_data(given, 0, pool).split_hash == load_training_data(given, 0).split_hash
 
 
+def test_seeds_that_fill_gaps_differently_are_known_to_have_the_same_test_rows(tmp_path: Path) -> None:
+    sizes = ["" if row % 3 == 0 else row**2 for row in range(N)]
+    given = written(tmp_path, lines(size=sizes, colour=[f"c{row % 25}" for row in range(N)]), missing="median")
+    tests = [load_test(given, seed, load_training_data(given, seed)) for seed in range(4)]
+    assert len({test.x.tobytes() for test in tests}) > 1 and len({test.identity for test in tests}) == 1
+    whole = written(tmp_path, lines(size=NUMBERS), missing="median")
+    test = load_test(whole, 0, load_training_data(whole, 0))
+    assert test.identity == (test.x.tobytes(), test.y.tobytes()), "as results of before have it"
+
+
 def test_parquet_and_csv_of_the_same_table_are_the_same_rows(tmp_path: Path) -> None:
     import pandas as pd
 
