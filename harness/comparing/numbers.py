@@ -32,9 +32,9 @@ def mean_and_spread(interval: Interval) -> str:
 
 
 def signed_and_spread(interval: Interval) -> str:
-    """`−0.0064 ± 0.0044`, of a difference."""
+    """`−0.0064 ± 0.0044`, of a difference; one that is rounded to zero has no sign."""
     text = mean_and_spread(interval)
-    return f"+{text}" if interval.mean > 0 else text
+    return f"+{text}" if interval.mean > 0 and text.partition(" ")[0].strip("0.") else text
 
 
 def duration(seconds: float) -> str:
@@ -125,8 +125,9 @@ def _decimals(half: float, two_digits: bool = False) -> int:
 
 
 def _fixed(value: float, decimals: int) -> str:
-    return f"{value:,.{decimals}f}".replace("-", MINUS)
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}".replace("-", MINUS)  # + 0.0: zero has no sign
 
 
 def _signed(value: float, decimals: int) -> str:
-    return f"{round(value, decimals) + 0.0:+,.{decimals}f}".replace("-", MINUS)  # + 0.0: zero has no sign
+    text = _fixed(value, decimals)
+    return f"+{text}" if round(value, decimals) > 0 else text

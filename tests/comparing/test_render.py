@@ -143,7 +143,9 @@ def test_numbers_have_as_many_digits_as_they_deserve() -> None:
     assert signed_and_spread(Interval(mean=0.015, low=0.009, high=0.021, n=30)) == "+0.015 ± 0.006"
     assert signed_and_spread(Interval(mean=-0.0064, low=-0.0108, high=-0.0020, n=30)) == "−0.006 ± 0.004"
     assert signed(Interval(mean=-0.046, low=-0.079, high=-0.013, n=3)) == "−0.046 (−0.079 to −0.013)"
-    assert signed(Interval(mean=0.0, low=0.0, high=0.0, n=12)) == "+0.0000", "a median among ties"
+    assert signed(Interval(mean=0.0, low=0.0, high=0.0, n=12)) == "0.0000", "a median among ties"
+    small = Interval(mean=-0.0083, low=-1.2, high=1.2, n=2)
+    assert (signed(small), signed_and_spread(small)) == ("0.0 (−1.2 to +1.2)", "0.0 ± 1.2"), "no sign in front of zero"
     assert ratio_with_ends(Interval(mean=6.1, low=4.8, high=7.9, n=3)) == "6.1× (4.8–7.9)"
     assert ratio_with_ends(Interval(mean=20.1, low=19.8, high=20.4, n=3)) == "20.1× (19.8–20.4)"
     assert ratio_with_ends(Interval(mean=3.51, low=3.49, high=3.53, n=3)) == "3.51× (3.49–3.53)"
