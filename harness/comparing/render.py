@@ -102,7 +102,8 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
     """A line of words and a line of numbers for each pair; all of a comparison's have the same widths."""
     cost, measures = leading_cost(comparison.contamination), list(comparison.judged)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
-    table.add_column(title, no_wrap=True, width=min(24, max(map(len, (title, *comparison.methods)))))
+    labels = map(comparison.search.label_of, comparison.search.pairs)
+    table.add_column(title, no_wrap=True, width=min(24, max(map(len, (title, *comparison.methods, *labels)))))
 
     def share(pair: Pair) -> str:
         found = pair.cost_ratios.get(cost.key)
@@ -112,9 +113,9 @@ def _verdicts(comparison: Comparison, title: str, pairs: Sequence[Pair]) -> Rend
     for measure in measures:
         table.add_column(measure.title, ratio=1)
     for pair in pairs:
-        name = comparison.search.name_of(pair)
+        colour = comparison.colours.get(comparison.search.name_of(pair), "")
         table.add_row(
-            Text(name, style=comparison.colours.get(name, "")),
+            Text(comparison.search.label_of(pair), style=colour),
             _word_and_number(pair, cost, share(pair)),
             *(_word_and_number(pair, each, signed_and_spread(pair.differences[each.key])) for each in measures),
         )

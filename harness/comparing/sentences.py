@@ -18,7 +18,7 @@ COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", E
 def sizes_phrase(stage: Stage) -> str:
     """`Network size, divided by grid's: elastic 0.62× (0.55–0.70), smaller.`; "" where no size differs for certain."""
     clear = [
-        f"{stage.name_of(pair)} {ratio_with_ends(pair.size_ratio)}, {shown(pair.size.outcome)}"
+        f"{stage.label_of(pair)} {ratio_with_ends(pair.size_ratio)}, {shown(pair.size.outcome)}"
         for pair in stage.pairs
         if pair.size and pair.size_ratio and pair.size.outcome not in UNANSWERED
     ]

@@ -81,7 +81,7 @@ def verdict_table(comparison: Comparison) -> TableView:
         columns=("method", COST_WORDS[cost.key], *sized, *(measure.title for measure in comparison.judged)),
         rows=tuple(
             (
-                stage.name_of(pair),
+                stage.label_of(pair),
                 share(pair),
                 *([_size(pair)] if sized else []),
                 *(quality(pair, measure) for measure in comparison.judged),
@@ -146,7 +146,7 @@ def ratio_table(stage: Stage) -> TableView:
         f"{shared} is cheaper.",
         columns=("method", "n", *(measure.title for measure in _known(stage))),
         rows=tuple(
-            (stage.name_of(pair), str(len(pair.seeds)), *(cell(pair, measure) for measure in _known(stage)))
+            (stage.label_of(pair), str(len(pair.seeds)), *(cell(pair, measure) for measure in _known(stage)))
             for pair in stage.pairs
         ),
     )
@@ -278,7 +278,7 @@ def difference_table(stage: Stage, comparison: Comparison) -> TableView:
     rows_known = any(pair.row_errors for pair in stage.pairs)
     rows = [
         (
-            stage.name_of(pair),
+            stage.label_of(pair),
             measure.title,
             signed(pair.differences[measure.key]),
             *_row_error(pair, measure, rows_known),

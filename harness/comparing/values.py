@@ -90,6 +90,10 @@ class Stage(Frozen):
         """The side of the pair that tells it from the others."""
         return pair.baseline if self.against is None else pair.method
 
+    def label_of(self, pair: Pair) -> str:
+        """The same as a row's name: what is said there is of the other side where that is the one of all pairs."""
+        return f"against {pair.baseline}" if self.against is None else pair.method
+
 
 class Reached(Frozen):
     """Device-seconds until a target was reached, per seed; None: never."""

@@ -147,7 +147,7 @@ def _verdicts(method: str, comparison: Comparison) -> dict[str, str]:
     if pair is None or len({each.baseline for each in stage.pairs if each.method == method}) > 1:
         return {}  # the baseline itself, or a reference that was compared with many
     table = verdict_table(comparison)
-    row = next(row for row in table.rows if row[0] == stage.name_of(pair))
+    row = next(row for row in table.rows if row[0] == stage.label_of(pair))
     said = {f"verdict.{title}": cell for title, cell in zip(("cost", *table.columns[2:]), row[1:], strict=True)}
     return {"against": pair.baseline, "interval": confidence(stage), **said}
 

@@ -55,7 +55,7 @@ def test_a_verdict_on_seven_methods_is_one_screen(reference: str | None) -> None
     words = " ".join(text.replace("│", " ").split())
     assert comparison.recommendation.sentence in words and comparison.margins_said in words
     for pair in comparison.search.pairs:
-        assert f"│ {comparison.search.name_of(pair)} " in text
+        assert f"│ {comparison.search.label_of(pair)} " in text
         assert all(word_of(each.outcome) in words for each in pair.verdicts.values())
 
 
