@@ -36,7 +36,9 @@ def given_settings(name: str, overrides: Sequence[str] = ()) -> tuple[SearchSpac
     if path.suffix not in {".yaml", ".yml"}:
         known = known_spaces()
         if name not in known:
-            raise UserError(f"unknown search space {name!r} ({nearest(name, known)}); or give a .yaml file")
+            beside = Path(f"{name}.yaml")
+            hint = f"did you mean the file {str(beside)!r}?" if beside.is_file() else nearest(name, known)
+            raise UserError(f"unknown search space {name!r} ({hint}); or give a .yaml file")
         path = known[name]
     values = read_yaml(path)
     apply_overrides(values, overrides)

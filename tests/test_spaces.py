@@ -249,3 +249,12 @@ def test_an_unreadable_file(tmp_path: Path, content: bytes | str | None) -> None
     with pytest.raises(UserError, match=r"cannot read .*mine\.yaml") as error:
         load_space(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_a_file_beside_that_is_named_without_its_ending_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loans.yaml").touch()
+    with pytest.raises(UserError, match=r"unknown search space 'loans' \(did you mean the file 'loans.yaml'\?\)"):
+        load_space("loans")

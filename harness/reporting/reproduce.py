@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.comparing.values import Comparison
+from harness.methods import known_methods
 from harness.schema.records import Unit
+from harness.spaces import known_spaces
 from harness.text.shown import counted, html_text
 
 
@@ -29,7 +31,7 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
         cells = (
             unit.plan.hash,
             ", ".join(sorted({trial.split_hash for trial in unit.trials})) or "–",
-            unit.result.final.split_hash if unit.result else "–",
+            (unit.result.final.test_hash if unit.result else None) or "–",
             unit.result.status if unit.result else "unfinished",
         )
         name = html_text(f"{unit.plan.method} seed {unit.plan.seed}")
@@ -38,20 +40,26 @@ def reproduce(units: Sequence[Unit], comparison: Comparison) -> Iterable[str]:
 
 
 def commands_of(units: Sequence[Unit], reference: str | None) -> list[str]:
-    """The command lines, quoted for a shell."""
+    """The command lines, quoted for a shell. What does not come with the harness is a file of the user's."""
     named = "" if reference is None else f" --reference {shlex.quote(reference)}"
     rows = {unit.plan.method: unit.plan for unit in units}
-    methods = ",".join(method_argument(plan.method_file, plan.options) for plan in rows.values())
+    files = {plan.method_file: _given(plan.method_file, known_methods(), ".py") for plan in rows.values()}
+    methods = ",".join(method_argument(files[plan.method_file], plan.options) for plan in rows.values())
     seeds = ",".join(map(str, sorted({unit.plan.seed for unit in units})))
-    space = shlex.quote(units[0].plan.space.name)
+    name = units[0].plan.space.name
+    space, given = shlex.quote(name), shlex.quote(_given(name, known_spaces(), ".yaml"))
     refit = " --refit" if all(unit.plan.refit for unit in units) else ""
     devices = {unit.plan.concurrency for unit in units if unit.plan.replayed}
     replay = f" --replay --workers {max(each or 1 for each in devices)}" if devices else ""
     return [
-        f"harness run {space} --methods {shlex.quote(methods)} --seeds {seeds}{refit}{replay}",
+        f"harness run {given} --methods {shlex.quote(methods)} --seeds {seeds}{refit}{replay}",
         f"harness compare {space}{named}",
         f"harness report {space}{named}",
     ]
+
+
+def _given(name: str, known: Iterable[str], suffix: str) -> str:
+    return name if name in known else name + suffix
 
 
 def method_argument(method: str, options: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from harness.reporting.quality import pareto_front
 from harness.reporting.reproduce import commands_of, method_argument
 from harness.schema.records import SHOWN_PHASES, Unit
 from harness.statistics import Interval
-from tests.synthetic import ENVIRONMENT, make_units
+from tests.synthetic import ENVIRONMENT, make_space, make_units
 
 FIGURES = {
     *("cost", "phases", "verdict", "quality", "size", "losses", "anytime", "weights_ldn", "reliability", "wallclock"),
@@ -184,7 +184,11 @@ def test_withheld_verdicts_and_warnings_stand_at_the_top() -> None:
 def test_commands_are_quoted_for_a_shell() -> None:
     units = make_units(("ldn", "my method"), [0, 2], refit=True)
     assert method_argument("asha", {"grace_epochs": None, "reduction_factor": 3}) == "asha:reduction_factor=3"
-    assert commands_of(units, "ldn")[0] == "harness run synthetic --methods 'ldn,my method' --seeds 0,2 --refit"
+    run, compared, _ = commands_of(units, "ldn")
+    assert run == "harness run synthetic.yaml --methods 'ldn,my method.py' --seeds 0,2 --refit"
+    assert compared == "harness compare synthetic --reference ldn"
+    [run, *_] = commands_of(make_units(("ldn", "grid"), [0], space=make_space(name="quickstart")), None)
+    assert run == "harness run quickstart --methods ldn,grid --seeds 0"
     assert method_argument("asha", {"grace_epochs": 20}) == "asha:grace_epochs=20"
 
 
