@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.comparing.values import Comparison
-from harness.methods import known_methods
-from harness.schema.records import Unit
+from harness.schema.records import Unit, UnitPlan
 from harness.spaces import known_spaces
 from harness.text.shown import counted, html_text
 
@@ -43,11 +42,10 @@ def commands_of(units: Sequence[Unit], reference: str | None) -> list[str]:
     """The command lines, quoted for a shell. What does not come with the harness is a file of the user's."""
     named = "" if reference is None else f" --reference {shlex.quote(reference)}"
     rows = {unit.plan.method: unit.plan for unit in units}
-    files = {plan.method_file: _given(plan.method_file, known_methods(), ".py") for plan in rows.values()}
-    methods = ",".join(method_argument(files[plan.method_file], plan.options) for plan in rows.values())
+    methods = ",".join(method_argument(_file_of(plan), plan.options) for plan in rows.values())
     seeds = ",".join(map(str, sorted({unit.plan.seed for unit in units})))
     name = units[0].plan.space.name
-    space, given = shlex.quote(name), shlex.quote(_given(name, known_spaces(), ".yaml"))
+    space, given = shlex.quote(name), shlex.quote(name if name in known_spaces() else f"{name}.yaml")
     refit = " --refit" if all(unit.plan.refit for unit in units) else ""
     devices = {unit.plan.concurrency for unit in units if unit.plan.replayed}
     replay = f" --replay --workers {max(each or 1 for each in devices)}" if devices else ""
@@ -58,8 +56,10 @@ def commands_of(units: Sequence[Unit], reference: str | None) -> list[str]:
     ]
 
 
-def _given(name: str, known: Iterable[str], suffix: str) -> str:
-    return name if name in known else name + suffix
+def _file_of(plan: UnitPlan) -> str:
+    """A method's name, or the file where it is the user's own."""
+    file = f"{plan.method_file}.py"
+    return file if f"method {file}" in plan.code else plan.method_file
 
 
 def method_argument(method: str, options: Mapping[str, Any]) -> str:

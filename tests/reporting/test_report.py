@@ -183,6 +183,8 @@ def test_withheld_verdicts_and_warnings_stand_at_the_top() -> None:
 
 def test_commands_are_quoted_for_a_shell() -> None:
     units = make_units(("ldn", "my method"), [0, 2], refit=True)
+    own = {"code": {"method my method.py": "1f"}}
+    units = [unit.model_copy(update={"plan": unit.plan.model_copy(update=own)}) for unit in units]
     assert method_argument("asha", {"grace_epochs": None, "reduction_factor": 3}) == "asha:reduction_factor=3"
     run, compared, _ = commands_of(units, "ldn")
     assert run == "harness run synthetic.yaml --methods 'ldn,my method.py' --seeds 0,2 --refit"
