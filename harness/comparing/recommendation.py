@@ -188,6 +188,12 @@ def _not_decided(known: Known) -> Recommendation:
     at = f", at {ratio(share)} of {needed.search}'s cost," if share is not None else ""
     question = f"whether {needed.rule}{at} is as good as a search"
     rests_on = _measured(known, needed, needed.rule)
+    sooner = _soonest(known) if n > 1 else None
+    if sooner and n < sooner[1] < (whole or math.inf):
+        pair, whole = sooner
+        question = f"whether {pair.method}, at {ratio(known.share(pair))} of {pair.baseline}'s cost, matches it"
+        question += f"; judging {needed.rule} takes {in_all(needed.seeds_needed)}"
+        rests_on = f"{counted(len(pair.seeds), 'seed')} of {pair.method}: {_words(pair)} (margins {_margins(known)})"
     if whole is None or whole <= n:
         said = f"It is not decided {question}, and more seeds will hardly tell (more than {MOST_SEEDS:,})."
         return _open_question(known, said, rests_on)
@@ -196,6 +202,20 @@ def _not_decided(known: Known) -> Recommendation:
     verb = "should tell" if n > 1 else "are the fewest that can tell"
     said = f"Not decided: {counted(more, 'more seed')}{time} {verb} {question}."
     return _open_question(known, said, rests_on, more)
+
+
+def _soonest(known: Known) -> tuple[Pair, int] | None:
+    """Of the methods that are cheaper for certain and may match, the one of which fewest seeds in all should tell."""
+    found = []
+    for pair in known.told:
+        open_ = [
+            pair.verdicts[q.key] for q in QUALITIES if q.key in pair.verdicts and word_of(pair, q.key) in UNANSWERED
+        ]
+        needed = [each.seeds_needed for each in open_ if each.seeds_needed is not None]
+        cheaper = known.stage.against and word_of(pair, known.cost.key) == "cheaper"
+        if cheaper and _may_match(pair) and pair is not known.failing and len(needed) == len(open_):
+            found.append((pair, max(needed)))
+    return min(found, key=lambda each: each[1], default=None)
 
 
 def _open_question(known: Known, sentence: str, rests_on: str, more: int = 0) -> Recommendation:

@@ -103,6 +103,19 @@ def test_better_by_an_open_amount_is_a_risk() -> None:
     )
 
 
+@pytest.mark.parametrize(("gain", "asked"), [(0.0, "the deepest network, at 0.16 of grid's cost,"), (0.004, "ldn,")])
+def test_the_question_that_fewest_seeds_answer_comes_first(gain: float, asked: str) -> None:
+    """Of the deepest network 38 seeds in all should tell; of ldn more than that, or fewer where it is better."""
+    margins = {"accuracy": 0.0015, "log_likelihood": 0.1, "ece": 0.05}
+    comparison = compare(make_units(("ldn", "grid"), range(12), space=make_space(margins=margins), ldn_accuracy=gain))
+    found = comparison.recommendation
+    assert comparison.headroom and comparison.headroom.seeds_needed == 38
+    assert found.action == "not decided" and f"should tell whether {asked}" in found.sentence
+    if asked == "ldn,":
+        assert found.sentence.endswith("matches it; judging the deepest network takes about 38 seeds in all (4 in 5).")
+        assert found.rests_on.startswith("12 seeds of ldn: undecided in accuracy, as good in log-likelihood")
+
+
 def test_what_is_cheaper_and_open_is_named() -> None:
     """The deepest network is not judged yet where asha is: the sentence says so, with its share."""
     comparison = compare(noisy_deepest())
