@@ -6,7 +6,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from harness.comparing.numbers import inverse, mean_and_spread, plain, ratio_with_ends
 from harness.comparing.values import Comparison
 from harness.measures import DEVICE_SECONDS
-from harness.reporting.drawing import INK, MARKERS, Drawing, draw, legend_below, plain_axis
+from harness.reporting.drawing import INK, Drawing, draw, legend_below, marker_of, plain_axis
 from harness.schema.records import SHOWN_PHASES
 
 # Apart from the methods' colours, ordered from the useful to the wasted; light and dark alternate.
@@ -78,12 +78,12 @@ def cost_bars(comparison: Comparison) -> Drawing:
 def wall_clock_lines(comparison: Comparison) -> Drawing:
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        for index, item in enumerate(comparison.wall_clock):
+        for item in comparison.wall_clock:
             known = [(devices, value) for devices, value in item.seconds.items() if value is not None]
             if known:
                 axes.plot(
                     *zip(*known, strict=True),
-                    marker=MARKERS[index % len(MARKERS)],
+                    marker=marker_of(item.method, comparison.colours),
                     color=comparison.colours[item.method],
                     mec="white",
                     ms=7,

@@ -12,7 +12,7 @@ from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.numbers import plain
 from harness.comparing.tables import over_orders
 from harness.comparing.values import Comparison
-from harness.reporting.drawing import MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
+from harness.reporting.drawing import MUTED, Drawing, draw, legend_below, marker_of, plain_axis
 from harness.reporting.posterior import DepthBelief, paint_posterior
 from harness.schema.records import DepthMeasures, ReliabilityBin
 
@@ -31,7 +31,7 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        for index, (method, values) in enumerate(curves.items()):
+        for method, values in curves.items():
             shown = np.isfinite(values).all(axis=0) & (grid <= max(ends[method]) * 1.001)
             if not shown.any():
                 continue
@@ -42,7 +42,8 @@ def anytime_curves(by_method: ByMethod, comparison: Comparison) -> Drawing:
                 grid[shown], seeds.min(axis=0), seeds.max(axis=0), step="post", color=colour, alpha=0.15, lw=0
             )
             axes.step(grid[shown], mean, where="post", color=colour, label=method)
-            axes.plot(grid[shown][-1], mean[-1], MARKERS[index % len(MARKERS)], color=colour, mec="white", ms=7)
+            marker = marker_of(method, comparison.colours)
+            axes.plot(grid[shown][-1], mean[-1], marker, color=colour, mec="white", ms=7)
         if target is not None:
             label = f"{comparison.reference}'s end − margin"
             axes.axhline(target, color=MUTED, lw=1, ls=":", label=label)
@@ -169,7 +170,7 @@ def reliability(by_method: ByMethod, comparison: Comparison) -> Drawing | None:
         for index, method in enumerate(pair):
             bins = [item for item in pooled[method] if item.count >= FEWEST_SAMPLES]
             rare = [item for item in pooled[method] if 0 < item.count < FEWEST_SAMPLES]
-            colour, marker = comparison.colours[method], MARKERS[index]
+            colour, marker = comparison.colours[method], marker_of(method, comparison.colours)
             label = f"{method}, ECE {plain(eces[method])}"
             confidence = [item.confidence for item in bins]
             axes.plot(

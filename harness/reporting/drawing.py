@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,12 @@ PNG_DPI = 200
 INK = "#24292f"
 MUTED = "#6e7781"
 MARKERS = "osD^vPX*"
+
+
+def marker_of(method: str, colours: Mapping[str, str]) -> str:
+    """The same in every figure of a comparison; `colours` are those of its methods."""
+    return MARKERS[list(colours).index(method) % len(MARKERS)]
+
 
 _STYLE: dict[Any, Any] = {  # matplotlib types the keys by a list of all of them
     "svg.fonttype": "none",  # text stays text: it can be read, searched and scaled

@@ -11,7 +11,7 @@ from harness.comparing.tables import confidence
 from harness.comparing.values import ALL_PARTS, Comparison, MethodRow
 from harness.judging.words import shown
 from harness.measures import ACCURACY, DEVICE_SECONDS, LOG_LIKELIHOOD, SIZE, Measure
-from harness.reporting.drawing import INK, MARKERS, MUTED, Drawing, draw, legend_below, plain_axis
+from harness.reporting.drawing import INK, MUTED, Drawing, draw, legend_below, marker_of, plain_axis
 from harness.statistics import Interval
 
 
@@ -43,9 +43,9 @@ def _quality_against(x: Measure, comparison: Comparison, name: str, title: str, 
                 if row.method in fronts[measure.key]
             )
             axes.step(*zip(*front, strict=True), where="post", color=MUTED, lw=1.1, ls="--", label="Pareto front")
-            for index, row in enumerate(rows):
+            for row in rows:
                 cost, quality = row.values[x.key], row.values[measure.key]
-                colour, marker = comparison.colours[row.method], MARKERS[index % len(MARKERS)]
+                colour, marker = comparison.colours[row.method], marker_of(row.method, comparison.colours)
                 axes.plot(
                     row.per_seed[x.key],
                     row.per_seed[measure.key],
@@ -124,7 +124,7 @@ def verdict_intervals(comparison: Comparison) -> Drawing | None:
                 if low is not None and high is not None:
                     axes.plot([low, high], [place, place], color=colour, lw=2.4, alpha=faint, solid_capstyle="butt")
                 axes.plot(
-                    mean, place, MARKERS[(place + 1) % len(MARKERS)], color=colour, mec="white", ms=7, alpha=faint
+                    mean, place, marker_of(name, comparison.colours), color=colour, mec="white", ms=7, alpha=faint
                 )
             left, right = axes.get_xlim()
             left, right = min(left, -1.6 * margin), max(right, 0.6 * margin)
