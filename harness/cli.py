@@ -225,6 +225,7 @@ def study(
     asked = _options(settings, options)
     wanted = load_study(name, scale, vary, asked.set, methods)
     from harness.comparing.render import rich_table
+    from harness.studies.across import as_tables as across_views
     from harness.studies.claims import as_tables, by_itself
     from harness.studies.run import plan_study
 
@@ -238,6 +239,8 @@ def study(
     if outcome.concluded:
         for judgement in by_itself(outcome.concluded.judgements):
             console.print(judgement.sentence, style="bold" if judgement.answer == "held" else "", soft_wrap=True)
+        if over_spaces := outcome.concluded.across:
+            console.print(across_views(over_spaces))
         for view in as_tables(outcome.concluded.judgements):
             console.print(rich_table(view, {}))
         page = outcome.concluded.page

@@ -13,6 +13,7 @@ from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.studies.conclude import Concluded, conclude
 from harness.studies.definition import Study, experiment_name
+from harness.studies.words import data_set_of
 from harness.text.shown import markdown_text
 from harness.tracking.address import Experiment
 from harness.tracking.background import Destination
@@ -43,14 +44,19 @@ class PlannedStudy:
         """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""
         tracker = self.tracked_to.tracker(self.options.address is not None, self.options.out)
         outcome, tracked = run_and_tell(self.units, self.options, tracker, show, warn)
-        concluded = None if outcome.interrupted else conclude(self.study, self.options, command)
+        failures = {data_set_of(base): why for base, why in self.study.broken.items()} | dict(outcome.failures)
+        concluded = None if outcome.interrupted else conclude(self.study, self.options, command, outcome.failures)
         if concluded and tracked:
             self._log_page(concluded)
-        return StudyOutcome(concluded, outcome.failures, outcome.interrupted, tracked)
+        return StudyOutcome(concluded, failures, outcome.interrupted, tracked)
 
     def _log_page(self, concluded: Concluded) -> None:
-        space = self.study.cells[0].space
-        self.tracked_to.writer().log_report(space, concluded.page.read_text(encoding="utf-8"))
+        """The answer comes first in the experiment's note."""
+        page, to = concluded.page.read_text(encoding="utf-8"), self.tracked_to
+        if concluded.across:
+            note = f"**{markdown_text(concluded.across.sentence)}**\n\n{self.experiment.note}"
+            to = replace(to, experiment=replace(self.experiment, note=note))
+        to.writer().log_report(self.study.cells[0].space, page)
 
 
 def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:
