@@ -230,6 +230,8 @@ def study(
     from harness.studies.run import plan_study
 
     planned = plan_study(wanted, asked, seeds)
+    if planned.complete:
+        console.print(f"complete already: {planned.complete} of {counted(len(planned.units), 'unit')}")
     if dry_run:
         return _print_forecast(planned)
     outcome = planned.start(

@@ -371,8 +371,8 @@ def _test_table(found: Across) -> TableView:
     return TableView(
         title=f"Over spaces, log-likelihood of the declared methods against {found.search}'s",
         caption="Sign test over spaces, exact and two-sided, of the mean over seeds of the difference on each space; "
-        f"a tie counts for neither side. p (Holm): adjusted for the {counted(len(found.declared), 'method')} declared before "
-        "the run. It speaks of spaces like these, as far as they are independent; not of how much is lost.",
+        f"a tie counts for neither side. p (Holm): adjusted for the {counted(len(found.declared), 'method')} declared "
+        "before the run. It speaks of spaces like these, as far as they are independent; not of how much is lost.",
         columns=("method", "spaces", "ahead on", "behind on", "p", "p (Holm)", "verdict"),
         rows=tuple(
             (
