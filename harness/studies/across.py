@@ -16,7 +16,8 @@ from rich.text import Text
 from harness.comparing import compare
 from harness.comparing.costs import leading_cost
 from harness.comparing.numbers import listed, plain, ratio
-from harness.comparing.render import rich_table
+from harness.comparing.render import markdown_table, rich_table
+from harness.comparing.replays import Replay
 from harness.comparing.sentences import COST_WORDS, matches
 from harness.comparing.tables import TableView, stage_verdicts
 from harness.comparing.values import Headroom, HeadroomOutcome, Pair, Stage
@@ -32,12 +33,18 @@ from harness.statistics import LEVEL
 from harness.studies.definition import BASE
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
-from harness.text.shown import counted
+from harness.text.shown import counted, markdown_text
 
 Standing = Literal["matches", "worse", "undecided", "withheld"]
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
 Answer = Literal["better", "worse", "undecided", "too few spaces"]
 _LOST = ("worse", "worse beyond the margin")
+_NEEDED: dict[HeadroomOutcome, str] = {
+    "search pays": "a search pays",
+    "search is better": "a search is better than none",
+    "no search is needed": "no search is needed",
+    "not decided": "whether one is needed is not decided",
+}
 _FACTS = ("depths", "epochs", "rows")  # of a space, on which it may depend whether a method pays
 _WIDE = 2.0  # a step from one value that was seen to the next by more than this factor is a gap
 
@@ -111,6 +118,13 @@ class Across(Frozen):
     not_judged: dict[str, str]  # space → why
     sentence: str  # the answer
     pays: tuple[str, ...]  # sentences: where a method paid, and of what nothing is known
+
+
+class Replays(Frozen):
+    """Searches on the recordings of several spaces, each by itself and all together."""
+
+    replays: tuple[Replay, ...]
+    across: Across
 
 
 def across(spaces: Sequence[OnSpace], declared: Sequence[str], not_judged: Mapping[str, str], cost: Measure) -> Across:
@@ -240,9 +254,9 @@ def _leader(found: Across) -> str:
     best = max(asked, key=lambda each: (each.count("matches"), -(each.cost_ratio or 0.0)), default=None)
     if best is None or not best.count("matches"):
         return f"of {which} none is shown to match {found.search} on any of {total}"
-    share = f", at {ratio(best.cost_ratio)} of its cost (median)" if best.cost_ratio is not None else ""
+    share = f", at a median of {ratio(best.cost_ratio)} of its cost" if best.cost_ratio is not None else ""
     others = [f"{word} on {n}" for word in STANDINGS[1:] if (n := best.count(word))]
-    rest = f" ({listed(others)})" if others else ""
+    rest = f", and is {listed(others)}" if others else ""
     most = f", the most of {which}" if len(asked) > 1 else ""
     return f"{best.method} matches {found.search} on {best.count('matches')} of {total}{most}{share}{rest}"
 
@@ -263,8 +277,8 @@ def _tested(found: Across) -> str:
 
 
 def _searches(found: Across) -> str:
-    outcomes = Counter(space.headroom for space in found.spaces if space.headroom)
-    return ", ".join(f"{outcome} on {outcomes[outcome]}" for outcome in get_args(HeadroomOutcome) if outcomes[outcome])
+    outcomes = Counter(space.headroom for space in found.spaces)
+    return ", ".join(f"{said} on {outcomes[outcome]}" for outcome, said in _NEEDED.items() if outcomes[outcome])
 
 
 def _shown(found: Across) -> list[str]:
@@ -322,6 +336,13 @@ def as_tables(found: Across) -> RenderableType:
     return Group(Text(f"{found.sentence}\n", style="bold"), *missing, *views)
 
 
+def as_markdown(found: Across) -> list[str]:
+    """Lines: the answer, what could not be judged, and the tables."""
+    missing = [f"- not judged: {markdown_text(name)}: {markdown_text(why)}" for name, why in found.not_judged.items()]
+    views = (line for view in tables(found) for line in markdown_table(view))
+    return [f"**{markdown_text(found.sentence)}**", "", *missing, *([""] if missing else []), *views]
+
+
 def tables(found: Across) -> list[TableView]:
     """Over all spaces."""
     tests = [_test_table(found)] if found.sign_tests else []
@@ -349,7 +370,7 @@ def _method_table(found: Across) -> TableView:
         point = (
             ("–", "–")
             if each.cost_ratio is None or each.regret is None
-            else (ratio(each.cost_ratio), plain(each.regret))
+            else (ratio(each.cost_ratio), plain(each.regret, 2))
         )
         front = "–" if each.on_front is None else "yes" if each.on_front else "no"
         counts = (str(each.count(standing)) for standing in standings)
@@ -361,7 +382,8 @@ def _method_table(found: Across) -> TableView:
         "certain; and on how many it is outside a margin on some seed. "
         f"÷ {found.search}: {what}; lost: log-likelihood in nats, mean over seeds; each the median over spaces. Front: "
         f"of those two numbers, no other method that ran on every space, and not {found.search} (1 and 0), beats both. "
-        "Counts of verdicts are no test: each space has its own seeds and its own adjustment.",
+        "Counts of verdicts are no test: each space has its own seeds and its own adjustment."
+        + ("" if found.declared else " No method was declared, so none is tested over spaces."),
         columns=("method", "spaces", *standings, "fails on seeds of", f"÷ {found.search}", "lost", "front"),
         rows=tuple(row(each) for each in found.methods),
     )
@@ -371,8 +393,8 @@ def _test_table(found: Across) -> TableView:
     return TableView(
         title=f"Over spaces, log-likelihood of the declared methods against {found.search}'s",
         caption="Sign test over spaces, exact and two-sided, of the mean over seeds of the difference on each space; "
-        f"a tie counts for neither side. p (Holm): adjusted for the {counted(len(found.declared), 'method')} declared "
-        "before the run. It speaks of spaces like these, as far as they are independent; not of how much is lost.",
+        f"a tie counts for neither side. p (Holm): adjusted for the {counted(len(found.declared), 'method')} that "
+        "were declared. It speaks of spaces like these, as far as they are independent; not of how much is lost.",
         columns=("method", "spaces", "ahead on", "behind on", "p", "p (Holm)", "verdict"),
         rows=tuple(
             (

@@ -101,9 +101,9 @@ def as_markdown(
         for judgement in by_itself(judgements)
     ]
     if over_spaces:
-        lines += ["", f"**{markdown_text(over_spaces.sentence)}**"]
-    spaces = across.tables(over_spaces) if over_spaces else []
-    for view in (*spaces, *as_tables(judgements), *summary_tables(results)):
+        told = across.as_markdown(over_spaces)
+        lines += ["", *(f"#{line}" if line.startswith("## ") else line for line in told[:-1])]
+    for view in (*as_tables(judgements), *summary_tables(results)):
         heading, *table = markdown_table(view)
         lines += ["", f"#{heading}", *table[:-1]]
     for name, why in results.not_run.items():
