@@ -93,11 +93,11 @@ def replay_several(spaces: Sequence[Space], asked: Asked) -> "Replays":
     from harness.studies.across import Replays, across
     from harness.studies.definition import MOST_DECLARED
 
-    found = [_judged(space, asked, loaded) for space in spaces]
     compared = [row for row, method in loaded.items() if not method.exhaustive]
-    declared = compared if asked.methods != "all" and len(compared) <= MOST_DECLARED else ()
     if not compared:
         raise UserError(f"over spaces, methods are held against {', '.join(loaded)}; give others, or one space")
+    declared = compared if asked.methods != "all" and len(compared) <= MOST_DECLARED else ()
+    found = [_judged(space, asked, loaded) for space in spaces]
     view = across([space for _, space in found], declared, {}, DEVICE_SECONDS)
     return Replays(replays=tuple(replay for replay, _ in found), across=view)
 
@@ -131,8 +131,7 @@ def _judged(space: Space, asked: Asked, loaded: "dict[str, SearchMethod]") -> "t
     total = (len(loaded) + 1) * len(recorded.seeds) * asked.search_seeds * len(asked.devices)
     with search_bar(total, asked.progress) as done:
         replay, stage = judged_searches(recorded, loaded, asked.search_seeds, asked.devices, done)
-    end = recorded.recordings[0].progress[-1].cost
-    rows = end.samples // max(1, end.epochs)
+    rows = recorded.recordings[0].facts.n_train
     judged = OnSpace.of(recorded.space.name, recorded.space, rows, stage, DEVICE_SECONDS, replay.headroom)
     return replay.model_copy(update={"recordings": source}), judged
 
