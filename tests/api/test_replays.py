@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, deepest in DEPTHS.items():
         recorded = record(folder / "results", small_space(name=name, depth={"max": deepest}))
         tests = {f"{seed}/{depth}": measures(worth(depth)) for seed in SEEDS for depth in range(deepest + 1)}
-        own = {"test": measures(-0.8)} if name == "first" else {}
+        own = {"test": measures(-0.8) if name == "first" else None}
         one_shots = tuple(each.model_copy(update=own) for each in recorded.one_shots)
         write_table(folder / f"{name}.json.gz", recorded.model_copy(update={"tests": tests, "one_shots": one_shots}))
     return {name: folder / f"{name}.json.gz" for name in DEPTHS}
