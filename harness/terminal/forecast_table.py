@@ -43,7 +43,7 @@ def forecast_table(forecast: Forecast, usd_per_hour: float | None = None) -> Tab
                 str(each.max_epochs),
                 *(["replayed"] if each.replayed else _amounts(each.device_seconds, each.tflop, usd_per_hour)),
             )
-        if several:
+        if several and len(methods) > 1:
             add_sum(space, methods, "italic")
     add_sum("all spaces" if several else "all", forecast.methods, "bold")
     return table
