@@ -84,7 +84,12 @@ class OverSpaces(Frozen):
     failures: dict[str, int]  # space → seeds on which it is worse by a margin or more; only where there is one
     cost_ratio: float | None  # its cost ÷ that search's, median over spaces; None: compared on equal terms on none
     regret: float | None  # log-likelihood lost against that search, median over spaces
-    on_front: bool | None  # whether nothing beats it in both; None: not known on every space
+    everywhere: bool  # whether both are known on every space: only then can it be on the front
+
+    @property
+    def point(self) -> tuple[float, float] | None:
+        """Cost ratio and regret."""
+        return None if self.cost_ratio is None or self.regret is None else (self.cost_ratio, self.regret)
 
     def count(self, standing: Standing) -> int:
         return sum(each == standing for each in self.standings.values())
@@ -114,6 +119,7 @@ class Across(Frozen):
     declared: tuple[str, ...]  # before the run, at most `definition.MOST_DECLARED`
     spaces: tuple[OnSpace, ...]
     methods: tuple[OverSpaces, ...]
+    front: tuple[str, ...]  # beaten by no other in both cost and regret, the cheapest first; that search among them
     sign_tests: tuple[SignTest, ...]  # of the declared methods
     not_judged: dict[str, str]  # space → why
     sentence: str  # the answer
@@ -143,7 +149,7 @@ def across(spaces: Sequence[OnSpace], declared: Sequence[str], not_judged: Mappi
             },
             cost_ratio=point[0] if point else None,
             regret=point[1] if point else None,
-            on_front=name in front if name in everywhere else None,
+            everywhere=name in everywhere,
         )
         for name, (point, _) in points.items()
     )
@@ -154,6 +160,7 @@ def across(spaces: Sequence[OnSpace], declared: Sequence[str], not_judged: Mappi
         declared=tuple(declared),
         spaces=tuple(spaces),
         methods=methods,
+        front=tuple(front),
         sign_tests=tests,
         not_judged=dict(not_judged),
         sentence="",
@@ -283,7 +290,7 @@ def _searches(found: Across) -> str:
 
 def _shown(found: Across) -> list[str]:
     """Of whom saving and loss are told: those declared, else those on the front."""
-    return list(found.declared) or [each.method for each in found.methods if each.on_front]
+    return list(found.declared) or [name for name in found.front if name != found.search]
 
 
 def _pays(found: Across, cost: Measure) -> Iterable[str]:
@@ -367,12 +374,8 @@ def _method_table(found: Across) -> TableView:
     what = COST_WORDS[found.cost]
 
     def row(each: OverSpaces) -> tuple[str, ...]:
-        point = (
-            ("–", "–")
-            if each.cost_ratio is None or each.regret is None
-            else (ratio(each.cost_ratio), plain(each.regret, 2))
-        )
-        front = "–" if each.on_front is None else "yes" if each.on_front else "no"
+        point = (ratio(each.point[0]), plain(each.point[1], 2)) if each.point else ("–", "–")
+        front = ("yes" if each.method in found.front else "no") if each.everywhere else "–"
         counts = (str(each.count(standing)) for standing in standings)
         return each.method, str(len(each.standings)), *counts, str(len(each.failures)), *point, front
 
@@ -381,7 +384,8 @@ def _method_table(found: Across) -> TableView:
         caption=f"On how many spaces it matches {found.search} in every judged quality, is worse in one, or neither is "
         "certain; and on how many it is outside a margin on some seed. "
         f"÷ {found.search}: {what}; lost: log-likelihood in nats, mean over seeds; each the median over spaces. Front: "
-        f"of those two numbers, no other method that ran on every space, and not {found.search} (1 and 0), beats both. "
+        f"no other that ran on every space, nor {found.search} (1 and 0), beats it in both of these; the cheapest "
+        f"first: {', '.join(found.front)}. "
         "Counts of verdicts are no test: each space has its own seeds and its own adjustment."
         + ("" if found.declared else " No method was declared, so none is tested over spaces."),
         columns=("method", "spaces", *standings, "fails on seeds of", f"÷ {found.search}", "lost", "front"),

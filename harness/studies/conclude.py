@@ -11,6 +11,7 @@ from harness.studies.across import Across, across_cells
 from harness.studies.claims import Judgement, judge
 from harness.studies.definition import Study
 from harness.studies.figures import draw_figures
+from harness.studies.figures.across import draw_across
 from harness.studies.page import as_markdown, build_page
 from harness.studies.results import read_results
 from harness.text.files import write_atomically
@@ -32,6 +33,8 @@ def conclude(study: Study, options: RunOptions, command: str, failures: Mapping[
         raise UserError(f"study {study.name} has no complete network to draw in {options.out}")
     judgements, over_spaces = judge(results), across_cells(results)
     drawings = draw_figures(results, checkpoint_root(options))
+    if over_spaces:
+        drawings.append(draw_across(over_spaces, results))
     folder = options.out / study.name
     with full_disk_told(folder):
         for drawing in drawings:

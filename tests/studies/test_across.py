@@ -19,6 +19,7 @@ from harness.measures import DEVICE_SECONDS, LOG_LIKELIHOOD, TFLOP
 from harness.schema.settings import Margins
 from harness.studies.across import Across, OnSpace, across, across_cells, as_markdown, space_tables, tables
 from harness.studies.definition import load_study
+from harness.studies.figures.across import draw_across
 from harness.studies.page import as_markdown as as_section
 from harness.studies.page import build_page
 from harness.studies.results import StudyResults
@@ -71,8 +72,8 @@ def test_the_whole_view_by_hand() -> None:
     assert (a.failures, b.failures) == ({"medium": 10}, {"large": 10, "small": 5, "medium": 10})
     assert (a.cost_ratio, a.regret) == pytest.approx((0.3, 0.0012))  # medians of 0.4, 0.2, 0.3 and 0.0012, 0.0012, 0.5
     assert (b.cost_ratio, b.regret) == pytest.approx((0.2, 0.5))  # of 0.1, 0.2, 0.3 and 0.5, −0.1, 0.5
-    assert (c.cost_ratio, c.regret, c.on_front) == (pytest.approx(1.5), pytest.approx(0.0012), None), "not on medium"
-    assert a.on_front and b.on_front, "a loses less, b costs less"
+    assert (c.cost_ratio, c.regret, c.everywhere) == (pytest.approx(1.5), pytest.approx(0.0012), False), "not on medium"
+    assert found.front == ("b", "a", "whole"), "b costs least, a loses less, whole loses nothing"
     assert found.sentence == (
         "a matches whole on 2 of 3 spaces, the most of the declared methods, at a median of 0.30 of its cost, and is "
         "worse on 1; 3 spaces are too few for a sign test of 2 methods, which needs at least 7; a search pays on 2, no "
@@ -126,7 +127,8 @@ def test_a_beaten_method_is_not_on_the_front_nor_one_that_the_search_beats() -> 
         {},
         DEVICE_SECONDS,
     )
-    assert {each.method: each.on_front for each in found.methods} == {"a": True, "b": False, "c": False, "d": True}
+    assert found.front == ("a", "d"), "a beats b and the search, which beats c; d gains"
+    assert [row[-1] for row in tables(found)[0].rows] == ["yes", "no", "no", "yes"]
     assert found.sign_tests == () and "none is tested over spaces" in tables(found)[0].caption
     assert found.sentence.startswith("of all methods none is shown to match whole on any of 1 space")
 
@@ -139,7 +141,7 @@ def test_what_was_not_compared_on_equal_terms_counts_for_nothing() -> None:
     found = across(spaces, ["a"], {}, DEVICE_SECONDS)
     [a], [test] = found.methods, found.sign_tests
     assert a.standings == {"one": "undecided", "two": "withheld"}
-    assert (a.cost_ratio, a.regret, a.on_front, test.spaces) == (pytest.approx(0.5), pytest.approx(0.1), None, 1)
+    assert (a.cost_ratio, a.regret, a.everywhere, test.spaces) == (pytest.approx(0.5), pytest.approx(0.1), False, 1)
     assert "withheld" in tables(found)[0].columns and tables(found)[-1].rows[1][-1] == "–"
 
 
@@ -299,3 +301,12 @@ def test_what_is_written_can_be_read_elsewhere(tmp_path: Path) -> None:
     assert found
     read = json.loads(found.model_dump_json())
     assert read["methods"][0]["standings"].keys() == {"one", "two"} and read["sentence"] == found.sentence
+
+
+def test_the_figure_says_what_is_on_the_front(tmp_path: Path) -> None:
+    results = study_results(tmp_path)
+    found = across_cells(results)
+    assert found
+    drawing = draw_across(found, results)
+    assert f"On the front: {', '.join(found.front)}." in drawing.description
+    assert all(f">{name}<" in drawing.svg for name in ("ldn", "asha", "grid", "log-likelihood lost (nats)"))
