@@ -11,10 +11,8 @@ from harness.text.shown import counted
 
 
 def draw_across(found: Across, results: StudyResults) -> Drawing:
-    points = {
-        found.search: (1.0, 0.0),
-        **{each.method: (each.cost_ratio, each.regret) for each in found.methods if each.everywhere},
-    }
+    points = {found.search: (1.0, 0.0)}
+    points |= {each.method: each.point for each in found.methods if each.everywhere and each.point}
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -27,9 +25,7 @@ def draw_across(found: Across, results: StudyResults) -> Drawing:
         plain_axis(axes, "x", log=True)
         legend_below(figure, axes)
 
-    said = "; ".join(
-        f"{name} {plain(cost or 0.0, 2)} and {plain(lost or 0.0, 2)}" for name, (cost, lost) in points.items()
-    )
+    said = "; ".join(f"{name} {plain(cost, 2)} and {plain(lost, 2)}" for name, (cost, lost) in points.items())
     return draw(
         "across",
         "Cost against loss over all spaces",
