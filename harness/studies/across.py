@@ -7,6 +7,7 @@ space says; here it is counted, and tested over spaces.
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Literal, Self, get_args
 
@@ -363,8 +364,9 @@ def space_tables(found: Across) -> list[TableView]:
         judged = [each for each in QUALITIES if any(each.key in pair.verdicts for pair in space.stage.pairs)]
         cost = next(each for each in COSTS if each.key == space.cost)
         view = stage_verdicts(space.stage, cost, judged)
-        needed = f", {space.headroom}" if space.headroom else ""
-        views.append(TableView(f"{space.space}{needed}", view.caption, view.columns, view.rows))
+        seeds = counted(max(len(pair.seeds) for pair in space.stage.pairs), "seed")
+        title = ", ".join(filter(None, (space.space, seeds, space.headroom)))
+        views.append(replace(view, title=title))
     return views
 
 

@@ -107,9 +107,9 @@ def test_the_whole_view_by_hand() -> None:
         "Number of rows: 200 to 1,000 were seen; nothing is known below 200, between 200 and 1,000 or above 1,000.",
     )
     assert [view.title for view in space_tables(found)] == [
-        "large, search pays",
-        "small, no search is needed",
-        "medium, search pays",
+        "large, 10 seeds, search pays",
+        "small, 10 seeds, no search is needed",
+        "medium, 10 seeds, search pays",
     ]
     assert "worse beyond the margin" in space_tables(found)[2].rows[0][2]
     assert "- not judged: lacking: there is no file" in as_markdown(found)
