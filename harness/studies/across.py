@@ -5,6 +5,7 @@ space says; here it is counted, and tested over spaces.
 """
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -259,7 +260,8 @@ def _leader(found: Across) -> str:
     asked = [each for each in found.methods if not found.declared or each.method in found.declared]
     which = "the declared methods" if found.declared else "all methods"
     total = counted(len(found.spaces), "space")
-    best = max(asked, key=lambda each: (each.count("matches"), -(each.cost_ratio or 0.0)), default=None)
+    cheapest = sorted(asked, key=lambda each: math.inf if each.cost_ratio is None else each.cost_ratio)
+    best = max(cheapest, key=lambda each: each.count("matches"), default=None)
     if best is None or not best.count("matches"):
         return f"of {which} none is shown to match {found.search} on any of {total}"
     share = f", at a median of {ratio(best.cost_ratio)} of its cost" if best.cost_ratio is not None else ""
