@@ -53,7 +53,7 @@ def judged_searches(
     A search stands for the mean over its search seeds; one-shots are judged where their own test measures are known.
     Training seeds on which some depth was not evaluated on the test set are left out; one must be left.
     """
-    with_recorder = {**parse_methods(RECORDER), **methods}
+    with_recorder = {**methods, **parse_methods(RECORDER)}
     replay, chosen = _replayed(recorded, with_recorder, search_seeds, devices, done)
     known = recorded.all_depths()
     seeds = tuple(each.seed for each in known)

@@ -20,7 +20,7 @@ from harness.studies.across import Replays
 from tests.rehearsed import small_space
 from tests.replaying.test_searches import SEEDS, record
 
-ASKED: dict[str, Any] = {"methods": "deepest,random_depth", "search_seeds": 4}
+ASKED: dict[str, Any] = {"methods": "deepest,grid,random_depth", "search_seeds": 4}
 DEPTHS = {"first": 4, "second": 5, "third": 6}  # space → its deepest network
 CHOSEN = {"first": 4, "second": 5, "third": 5}  # by grid: made-up trials are best there on validation
 
@@ -91,7 +91,7 @@ def test_one_table_is_let_go_before_the_next(made: dict[str, Path], monkeypatch:
 def test_the_command_line_shows_the_tables_and_the_view(
     made: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["replay", *map(str, made.values()), "--methods", "deepest,random_depth", "--search-seeds", "4"]
+    words = ["replay", *map(str, made.values()), "--methods", "deepest,grid,random_depth", "--search-seeds", "4"]
     shown = {}
     for form in ("table", "md", "json"):
         with pytest.raises(SystemExit) as end:
