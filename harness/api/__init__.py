@@ -22,10 +22,10 @@ from harness.text.strict_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from harness.api.pulled import Pulled
-    from harness.api.replays import Replays
     from harness.comparing import Comparison
     from harness.comparing.replays import Replay
     from harness.running.forecast import Forecast
+    from harness.studies.across import Replays
 
 __all__ = [
     "Results",

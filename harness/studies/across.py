@@ -45,7 +45,7 @@ _NEEDED: dict[HeadroomOutcome, str] = {
     "search pays": "a search pays",
     "search is better": "a search is better than none",
     "no search is needed": "no search is needed",
-    "not decided": "whether one is needed is not decided",
+    "not decided": "whether a search is needed is not decided",
 }
 _FACTS = ("depths", "epochs", "rows")  # of a space, on which it may depend whether a method pays
 _WIDE = 2.0  # a step from one value that was seen to the next by more than this factor is a gap

@@ -101,12 +101,12 @@ def as_markdown(
         for judgement in by_itself(judgements)
     ]
     if over_spaces:
-        told = across.as_markdown(over_spaces)
-        lines += ["", *(f"#{line}" if line.startswith("## ") else line for line in told[:-1])]
+        spaces = across.as_markdown(over_spaces)  # what was not run is named there
+        lines += ["", *(f"#{line}" if line.startswith("## ") else line for line in spaces[:-1])]
     for view in (*as_tables(judgements), *summary_tables(results)):
         heading, *table = markdown_table(view)
         lines += ["", f"#{heading}", *table[:-1]]
-    for name, why in results.not_run.items():
+    for name, why in results.not_run.items() if over_spaces is None else ():
         lines += ["", f"Not run: {markdown_text(name)}: {markdown_text(why)}."]
     if missing := _missing(results):
         lines += ["", f"Missing: {markdown_text(missing)}."]

@@ -67,7 +67,7 @@ def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(one_ray: None,
 
 def spaces(folder: Path) -> list[str]:
     """One that works, one whose file is torn, one whose data are not there, one whose losses all fail."""
-    made = {
+    made: dict[str, dict[str, object]] = {
         "works": {},
         "torn": {"depth": {"mix": 3}},
         "lacks": {"data": {"kind": "table", "path": "nowhere.csv", "target": "y"}},

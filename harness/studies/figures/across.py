@@ -18,8 +18,8 @@ def draw_across(found: Across, results: StudyResults) -> Drawing:
         axes = figure.subplots()
         axes.plot(*zip(*(points[name] for name in found.front), strict=True), color=INK, lw=1.0, ls="--", zorder=1)
         for index, (name, point) in enumerate(points.items()):
-            style = {"marker": MARKERS[index % len(MARKERS)], "color": results.colour(name), "mec": "white", "ms": 7}
-            axes.plot(*point, **style, ls="", label=name)
+            marker = MARKERS[index % len(MARKERS)]
+            axes.plot(*point, ls="", marker=marker, color=results.colour(name), mec="white", ms=7, label=name)
         axes.set_xlabel(f"{COST_WORDS[found.cost]} ÷ {found.search}'s")
         axes.set_ylabel("log-likelihood lost (nats)")
         plain_axis(axes, "x", log=True)
