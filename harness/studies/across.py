@@ -263,7 +263,7 @@ def _leader(found: Across) -> str:
     cheapest = sorted(asked, key=lambda each: math.inf if each.cost_ratio is None else each.cost_ratio)
     best = max(cheapest, key=lambda each: each.count("matches"), default=None)
     if best is None or not best.count("matches"):
-        return f"of {which} none is shown to match {found.search} on any of {total}"
+        return f"Of {which} none is shown to match {found.search} on any of {total}"
     share = f", at a median of {ratio(best.cost_ratio)} of its cost" if best.cost_ratio is not None else ""
     others = [f"{word} on {n}" for word in STANDINGS[1:] if (n := best.count(word))]
     rest = f", and is {listed(others)}" if others else ""

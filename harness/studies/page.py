@@ -162,7 +162,7 @@ def _mean(numbers: Sequence[float]) -> str:
 def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
     answers = [judgement.answer for judgement in judgements]
     counts = ", ".join(f"{answer}: {count}" for answer in ANSWERS if (count := answers.count(answer)))
-    yield f"<p class=headline>{counted(len(answers), 'claim')}. {counts.capitalize()}.</p>"
+    yield f"<p class=headline>{counted(len(answers), 'claim')}. {f'{counts.capitalize()}.' if counts else ''}</p>"
     if reduced := results.study.settings.reduced:
         yield banner("Smaller than in the paper", f"{reduced}.")
     for name, why in results.not_run.items():

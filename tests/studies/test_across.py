@@ -130,7 +130,7 @@ def test_a_beaten_method_is_not_on_the_front_nor_one_that_the_search_beats() -> 
     assert found.front == ("a", "d"), "a beats b and the search, which beats c; d gains"
     assert [row[-1] for row in tables(found)[0].rows] == ["yes", "no", "no", "yes"]
     assert found.sign_tests == () and "none is tested over spaces" in tables(found)[0].caption
-    assert found.sentence.startswith("of all methods none is shown to match whole on any of 1 space")
+    assert found.sentence.startswith("Of all methods none is shown to match whole on any of 1 space")
 
 
 def test_what_was_not_compared_on_equal_terms_counts_for_nothing() -> None:

@@ -106,7 +106,7 @@ def test_a_broken_space_does_not_stop_the_others(one_ray: None, tmp_path: Path) 
     assert "complete already" not in done.stdout and " ".join(view["sentence"].split()) in out
     uri = f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}"
     experiment = MlflowClient(uri, registry_uri=uri).get_experiment_by_name("depth-search/study mine-small")
-    assert experiment and experiment.tags["mlflow.note.content"].startswith("**of the declared methods none is shown")
+    assert experiment and experiment.tags["mlflow.note.content"].startswith("**Of the declared methods none is shown")
 
     first = {name: text for name, text in ledgers(tmp_path).items() if name.startswith("works/")}
     again = command(tmp_path, *asked)
