@@ -39,12 +39,10 @@ from harness.schema.records import FIXED_DEPTH, TrialConfig
 from harness.schema.settings import SearchSpace
 from harness.schema.stage import Stage
 from harness.spaces import load_space
-from harness.studies.definition import load_study
 from harness.terminal.console import SafeConsole, safe
 from harness.terminal.epoch_bar import epoch_bar
 from harness.terminal.examples import epilog
 from harness.terminal.flags import CheckedPath, OnceCommand, flags
-from harness.terminal.lists import known_tables
 from harness.terminal.settings import shown_method, shown_network, shown_space
 from harness.text.files import write_atomically
 from harness.text.shown import counted, one_line, redacted, shown_argument
@@ -222,13 +220,14 @@ def study(
     **options: Any,
 ) -> None:
     """Run one of the paper's experiments. Draws its figures and judges its claims; re-run to resume."""
-    asked = _options(settings, options)
-    wanted = load_study(name, scale, vary, asked.set, methods)
     from harness.comparing.render import rich_table
     from harness.studies.across import as_tables as across_views
     from harness.studies.claims import as_tables, by_itself
+    from harness.studies.definition import load_study
     from harness.studies.run import plan_study
 
+    asked = _options(settings, options)
+    wanted = load_study(name, scale, vary, asked.set, methods)
     planned = plan_study(wanted, asked, seeds)
     if planned.complete:
         console.print(f"complete already: {planned.complete} of {counted(len(planned.units), 'unit')}")
@@ -685,5 +684,7 @@ def show(name: str, set: tuple[str, ...]) -> None:
 @commands.command(name="list")
 def list_() -> None:
     """List the built-in search spaces, methods, networks and studies."""
+    from harness.terminal.lists import known_tables
+
     for table in known_tables():
         console.print(table, "")

@@ -75,7 +75,7 @@ def loss(units: Sequence[Finished], all_depths: Sequence[Finished]) -> Loss | No
     found = {
         quality.key: [loss_parts(own, search, quality) for own, search in results]
         for quality in QUALITIES
-        if quality.better == "higher"
+        if quality.better == "higher" and all(_in_records(quality, *pair) for pair in results)
     }
     per_seed = {
         key: {part: tuple(each[part] for each in seeds) for part in (*LOSS_PARTS, ALL_PARTS)}
@@ -115,9 +115,14 @@ def _nearest(own: SearchResult, search: SearchResult) -> int:
     return min(depths, key=lambda trained: (abs(trained - own.d_opt), trained))
 
 
+def _in_records(quality: Quality, *results: SearchResult) -> bool:
+    """Whether they have it: results that were written before a measure came have it nowhere."""
+    return all(quality.of(result.final.chosen) is not None for result in results)
+
+
 def _value(quality: Quality, measures: Measures) -> float:
     found = quality.of(measures)
-    assert found is not None  # accuracy and log-likelihood are in every record
+    assert found is not None, "asked for by `loss` only where it is in the records"
     return found
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, blaming, brief
 from harness.schema.networks import (
     FOLDER,
+    SHIPPED,
     NetworkSettings,
     OwnNetwork,
     known_networks,
@@ -39,9 +40,11 @@ def is_network(name: str) -> bool:
     if not name.endswith(".py"):
         return name in known_networks()
     try:
-        return network_class_in(ast.parse(Path(name).read_text(encoding="utf-8"))) is not None
-    except (OSError, SyntaxError, ValueError):  # whoever loads it says what is wrong
+        tree = ast.parse(Path(name).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):  # whoever loads it says what is wrong
         return False
+    ours = (settings.__name__ for settings in SHIPPED.values())  # named after the class of each file
+    return network_class_in(tree, ("Network", *ours)) is not None
 
 
 def network_of(settings: NetworkSettings) -> "Network":

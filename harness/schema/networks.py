@@ -8,6 +8,7 @@ options checked by its class; results are read without that file.
 import ast
 import functools
 import operator
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,10 +42,11 @@ def known_networks() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in _NO_NETWORKS)
 
 
-def network_class_in(tree: ast.Module) -> ast.ClassDef | None:
-    """The first class in a source that says it is a `Network`."""
+def network_class_in(tree: ast.Module, bases: Iterable[str] = ("Network",)) -> ast.ClassDef | None:
+    """The first class in a source that says it is a `Network`, or another of `bases`."""
+    known = set(bases)
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return next((node for node in classes if any(ast.unparse(base) == "Network" for base in node.bases)), None)
+    return next((node for node in classes if known & {ast.unparse(base).split(".")[-1] for base in node.bases}), None)
 
 
 def _settings_of(kind: str) -> type[NetworkSettings]:

@@ -1,5 +1,6 @@
 """The texts a person reads beside the numbers in MLflow (Markdown)."""
 
+import textwrap
 from collections.abc import Sequence
 
 from harness import keys
@@ -10,6 +11,8 @@ from harness.schema.settings import SearchSpace
 from harness.text.shown import code_block, counted, markdown_text
 
 LONGEST_ERROR = 4000  # characters; MLflow cuts tags at 8,000
+LONGEST_NOTE = 5000  # of an experiment: MLflow before 3.16 refuses a longer one
+LONGEST_DESCRIPTION = 500
 
 _STOPPED = {
     "patience": "no further improvement within the space's patience",
@@ -22,14 +25,10 @@ _STOPPED = {
 def experiment_note(space: SearchSpace, model: str, answer: Recommendation | None = None) -> str:
     """`model`: the winner's name in the registry. `answer`: what to do, once there is a comparison; it comes first."""
     depths = space.depth.values
-    first = []
-    if answer:
-        first = [f"**{markdown_text(answer.sentence)}**", ""]
-        first += [f"- {word}: {markdown_text(text)}" for word, text in answer.reasons.items()] + [""]
-    return "\n".join(
+    description = textwrap.shorten(space.description, LONGEST_DESCRIPTION, placeholder=" …")
+    always = "\n".join(
         [
-            *first,
-            f"**{markdown_text(space.name)}**: {markdown_text(space.description)}",
+            f"**{markdown_text(space.name)}**: {markdown_text(description)}",
             "",
             f"One network that learns its depth (at most {counted(space.depth.max, 'block')}, one training) against "
             f"searches over fixed depths {depths[0]} to {depths[-1]} ({counted(len(depths), 'depth')}). A run named "
@@ -39,9 +38,15 @@ def experiment_note(space: SearchSpace, model: str, answer: Recommendation | Non
             "",
             "Open the saved view **One-shot vs search** first, then **Mean over seeds**.",
             "",
-            _table(_sentences(*HEADLINE, *DETAILS) | keys.CURVES),
+            _table(_sentences(*HEADLINE) | keys.CURVES),
         ]
     )
+    if answer is None:
+        return always
+    sentence = f"**{markdown_text(answer.sentence)}**\n\n"
+    reasons = "".join(f"- {word}: {markdown_text(text)}\n" for word, text in answer.reasons.items()) + "\n"
+    fits = len(sentence + reasons + always) <= LONGEST_NOTE
+    return sentence + (reasons if fits else "") + always
 
 
 def search_note(unit: Unit) -> str:
@@ -62,7 +67,7 @@ def search_note(unit: Unit) -> str:
             f"{title} Chose depth {result.d_opt} after {counted(result.trials, 'trial')} ({counts}); the test set was "
             f"opened once after that.{replayed}{capped}{outside}",
             "",
-            _table(_sentences(*HEADLINE)),
+            _table(_sentences(*HEADLINE, *DETAILS)),
         ]
     )
 

@@ -1,7 +1,7 @@
 """The host of a head dies on a network of its own, and another host continues from the storage alone.
 
-Simulated hosts, real Rays, a real job with a method and data of its own; moto's server, on a host of its own, stands in
-for S3.
+Simulated hosts, real Rays, a real run with a method, a network and data of its own; moto's server, on a host of its
+own, stands in for S3.
 """
 
 import shutil
@@ -28,7 +28,7 @@ BUCKET, PORT = "depth-search", 9000
 SPACE = """
 name: mine
 data: {kind: arrays, path: own.npz}
-network: {kind: fc, width: 8}
+network: {kind: my_net.py, width: 8}
 depth: {min: 0, max: 4}
 training: {max_epochs: 1500, patience: 1500, eval_every: 10, report_every: 30}
 budget: {trials: 3}
@@ -41,6 +41,26 @@ class Mine(LearntDepth):
     """A learnt depth of my own."""
 
     colour = "#999999"
+'''
+NETWORK = '''
+from torch import nn
+
+from harness.networks.base import Network, Residual
+
+
+class MyNet(Network):
+    """Blocks of my own."""
+
+    width: int = 4
+
+    def stem(self, shape):
+        return nn.Linear(shape[0], self.width)
+
+    def block(self, number):
+        return Residual(nn.Linear(self.width, self.width), nn.LayerNorm(self.width), nn.GELU())
+
+    def head(self, n_classes, n_heads):
+        return nn.Linear(self.width, n_classes)
 '''
 METHODS = ("asha", "mine")
 MAKE_BUCKET = f"""
@@ -73,6 +93,7 @@ def with_project(folder: Path) -> Path:
     np.savez(folder / "own.npz", x_train=rng.normal(size=(120, 2)) + 2 * y[:, None], y_train=y)
     (folder / "mine.yaml").write_text(SPACE)
     (folder / "mine.py").write_text(METHOD)
+    (folder / "my_net.py").write_text(NETWORK)
     return folder
 
 

@@ -140,6 +140,20 @@ def test_files_that_are_no_network(text: str, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("import harness.networks.base as base\nclass Mine(base.Network): ...", True),
+        ("from harness.networks.fc import FullyConnected\nclass Mine(FullyConnected): ...", True),
+        ("from harness.methods.ldn import LearntDepth\nclass Mine(LearntDepth): ...", False),
+        ("(" * 1000, False),  # too deep for Python's parser, which then raises MemoryError
+    ],
+)
+def test_a_file_is_a_networks_by_the_class_that_it_derives_from(text: str, network: bool, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    assert networks.is_network(str(tmp_path / "mine.py")) == network
+
+
 def test_files_that_are_not_there_or_have_a_name_of_ours() -> None:
     with pytest.raises(UserError, match=r"network file absent.py does not exist"):
         load_network_file(Path("absent.py"))

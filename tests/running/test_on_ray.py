@@ -119,7 +119,7 @@ def test_a_replayed_search_equals_the_live_one_to_the_bit(tmp_path: Path) -> Non
 
 
 def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
-    long = ("depth.max=10", "training.max_epochs=1000", "training.patience=1000")
+    long = ("depth.max=10", "training.max_epochs=4000", "training.patience=4000")
     killed: list[int] = []
 
     def kill_once() -> None:

@@ -11,7 +11,8 @@ from harness.methods import parse_methods
 from harness.methods.base import SearchMethod
 from harness.models import FixedDepthNet
 from harness.options import RunOptions
-from harness.running.messages import checkpoint_key
+from harness.running.ledger import Suggested
+from harness.running.messages import TrainTask, checkpoint_key
 from harness.running.runner import make_units
 from harness.running.unit import RunningUnit
 from harness.schema.records import Progress, SearchResult, TrialConfig, TrialRecord
@@ -46,6 +47,9 @@ def _train_unit(
     depths = space.depth.values if unit.plan.facts.exhaustive else [space.depth.max]
     configs = [unit.plan.trial_config(depth) for depth in depths]
     key = unit.folder.begin()
+    for config in configs:
+        name = f"t{config.depth}"
+        unit.folder.append(Suggested(trial=name, task=TrainTask(unit=key, trial=name, config=config)))
     trained = [run_trial(config, data, _saver(store, key, config.depth)) for config in configs]
     _complete(unit, configs, trained, data)
 

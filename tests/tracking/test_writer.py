@@ -16,8 +16,9 @@ from harness.comparing import compare
 from harness.errors import UserError
 from harness.measures import DETAILS, HEADLINE
 from harness.schema.records import Unit
-from harness.tracking.texts import experiment_note
+from harness.tracking.texts import LONGEST_NOTE, experiment_note
 from harness.tracking.writer import Synced, Tracker, sync
+from tests.canned import CANNED
 from tests.synthetic import facts_of, make_space, make_units
 from tests.tracking.experiments import experiment_of
 
@@ -152,12 +153,28 @@ def test_the_data_set_is_an_input_with_its_hash(uri: str) -> None:
     assert (data.dataset.name, data.dataset.digest) == ("spirals", "split0")
 
 
-def test_the_experiment_explains_every_measure_and_keeps_artifacts_at_an_absolute_path(uri: str) -> None:
+def test_every_measure_is_explained_and_artifacts_are_kept_at_an_absolute_path(uri: str) -> None:
+    """The headline where one begins, every other one at each search: together they are longer than a note may be."""
+    sync(make_units(["ldn"], [0]), uri)
     tracker = Tracker(uri)
     experiment = tracker.client.get_experiment(experiment_of(tracker))
     assert Path(experiment.artifact_location).is_absolute()
+    search = next(run for run in runs_of(uri) if run.data.tags[keys.TAG_KIND] == keys.KIND_SEARCH)
     for measure in (*HEADLINE, *DETAILS):
-        assert f"`{measure.key}` | {measure.says}" in experiment.tags["mlflow.note.content"]
+        line = f"`{measure.key}` | {measure.says}"
+        assert line in search.data.tags["mlflow.note.content"]
+        assert (line in experiment.tags["mlflow.note.content"]) == (measure in HEADLINE)
+
+
+def test_no_note_of_an_experiment_is_longer_than_mlflow_takes() -> None:
+    model = "depth-search-" + "m" * 100
+    for made in CANNED.values():
+        space = made.units[0].plan.space.model_copy(update={"description": "Rows <b>of</b> [numbers]. " * 400})
+        answer = compare(made.units).recommendation
+        note = experiment_note(space, model, answer)
+        assert len(note) <= LONGEST_NOTE and "- rests on: " in note
+        endless = answer.model_copy(update={"reasons": {"rests on": "seeds " * 1000}})
+        assert len(experiment_note(space, model, endless)) <= LONGEST_NOTE
 
 
 def test_an_experiment_deleted_in_the_ui_comes_back(uri: str) -> None:
