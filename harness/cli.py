@@ -230,7 +230,8 @@ def study(
     wanted = load_study(name, scale, vary, asked.set, methods)
     planned = plan_study(wanted, asked, seeds)
     if planned.complete:
-        console.print(f"complete already: {planned.complete} of {counted(len(planned.units), 'unit')}")
+        counted_too = "; the forecast counts them, too" if dry_run else ""
+        console.print(f"complete already: {planned.complete} of {counted(len(planned.units), 'unit')}{counted_too}")
     if dry_run:
         return _print_forecast(planned)
     outcome = planned.start(
