@@ -153,7 +153,7 @@ def run_units(
 ) -> RunOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was.
 
-    `tell` hears at once what the run waits for before it can begin.
+    `tell` hears at once what the run waits for before it can begin, and which spaces it has to leave out.
     """
     check_writable(options.out, "the output folder")  # nothing is left there: the run may still be refused
     CheckpointStore(checkpoint_root(options)).check_writable()
