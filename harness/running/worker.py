@@ -341,7 +341,8 @@ class _Worker:
 
         network = load(task.chosen, self.config, self.data)
         others: dict[int, FixedDepthNet] = {
-            depth: load(key, self.config.model_copy(update={"depth": depth}), self.data) for key, depth in task.others
+            depth: load(key, self.config.model_copy(update={"depth": depth, "restart": 0}), self.data)
+            for key, depth in task.others
         }
         refit = None
         if task.refit_d_opt is not None:

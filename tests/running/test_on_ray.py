@@ -118,6 +118,23 @@ def test_a_replayed_search_equals_the_live_one_to_the_bit(tmp_path: Path) -> Non
     assert again.results == outcome.results
 
 
+def test_the_best_of_several_restarts_leaves_the_first_one_as_it_was(tmp_path: Path) -> None:
+    """Where another restart is chosen, the deepest network of the analysis is still the one that grid trains."""
+    seeds, later = (0, 1, 2), []
+    assert searches(tmp_path, "deepest:restarts=3,grid", seeds=seeds).failures == {}
+    for seed in seeds:
+        best, grid = (read(tmp_path, method, seed)["result"] for method in ("deepest:restarts=3", "grid"))
+        assert best["final"]["per_depth_test"] == grid["final"]["per_depth_test"][-1:]
+        [said] = [event["report"] for event in ledger(tmp_path, "deepest:restarts=3", seed) if _is_final(event)]
+        assert not said["warning"]
+        later += [seed] if best["chosen_trial"] != "t000" else []
+    assert later, "on no seed a later restart was the best: it shows nothing"
+
+
+def _is_final(event: dict[str, Any]) -> bool:
+    return event["event"] == "report" and bool(event["report"].get("final"))
+
+
 def test_a_killed_worker_costs_time_and_changes_nothing(tmp_path: Path) -> None:
     long = ("depth.max=10", "training.max_epochs=4000", "training.patience=4000")
     killed: list[int] = []
