@@ -12,10 +12,34 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.api import UserError, compare, export, init, load_results, load_space, pull, replay, report, run
+    from harness.api import (
+        UserError,
+        compare,
+        export,
+        init,
+        load_results,
+        load_space,
+        pull,
+        replay,
+        replay_across,
+        report,
+        run,
+    )
 
 __version__ = "0.2.0"
-__all__ = ["UserError", "compare", "export", "init", "load_results", "load_space", "pull", "replay", "report", "run"]
+__all__ = [
+    "UserError",
+    "compare",
+    "export",
+    "init",
+    "load_results",
+    "load_space",
+    "pull",
+    "replay",
+    "replay_across",
+    "report",
+    "run",
+]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library logs; whether that shows is the caller's
 

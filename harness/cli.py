@@ -221,6 +221,7 @@ def study(
 ) -> None:
     """Run one of the paper's experiments. Draws its figures and judges its claims; re-run to resume."""
     from harness.comparing.render import rich_table
+    from harness.studies.across import as_tables as across_views
     from harness.studies.claims import as_tables, by_itself
     from harness.studies.definition import load_study
     from harness.studies.run import plan_study
@@ -228,6 +229,9 @@ def study(
     asked = _options(settings, options)
     wanted = load_study(name, scale, vary, asked.set, methods)
     planned = plan_study(wanted, asked, seeds)
+    if planned.complete:
+        counted_too = "; the forecast counts them, too" if dry_run else ""
+        console.print(f"complete already: {planned.complete} of {counted(len(planned.units), 'unit')}{counted_too}")
     if dry_run:
         return _print_forecast(planned)
     outcome = planned.start(
@@ -237,6 +241,8 @@ def study(
     if outcome.concluded:
         for judgement in by_itself(outcome.concluded.judgements):
             console.print(judgement.sentence, style="bold" if judgement.answer == "held" else "", soft_wrap=True)
+        if over_spaces := outcome.concluded.across:
+            console.print(across_views(over_spaces))
         for view in as_tables(outcome.concluded.judgements):
             console.print(rich_table(view, {}))
         page = outcome.concluded.page
@@ -346,7 +352,7 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
 
 
 @commands.command()
-@click.argument("space_name", metavar="SPACE")
+@click.argument("space_names", metavar="SPACE...", nargs=-1, required=True)
 @click.option(
     "--methods",
     default="all",
@@ -370,18 +376,41 @@ def _print_comparison(results: api.Results, form: str, full: bool) -> None:
     help="Format of the output.",
 )
 @flags("out")
-def replay(space_name: str, form: str, figure: Path | None, **options: Any) -> None:
+def replay(space_names: tuple[str, ...], form: str, figure: Path | None, **options: Any) -> None:
     """Replay many searches on trained trials. SPACE is a name or a table; trains nothing and starts no Ray.
 
-    If --out has no trials of a space, the table that ships with the harness is used.
+    If --out has no trials of a space, the table that ships with the harness is used. Of several spaces, all together
+    are judged, too.
     """
-    replayed = api.replay(space_name, progress=console.is_terminal, figure=figure, **options)
+    if len(space_names) > 1:
+        if figure:
+            raise UserError(f"--figure draws one space; got {len(space_names)}")
+        _print_replays(api.replay_across(space_names, progress=console.is_terminal, **options), form)
+        return
+    replayed = api.replay(space_names[0], progress=console.is_terminal, figure=figure, **options)
     from harness.comparing.replays import as_json, as_markdown, as_tables
 
     if form == "table":
         console.print(as_tables(replayed))
     else:
         click.echo(as_json(replayed) if form == "json" else as_markdown(replayed), nl=False)
+
+
+def _print_replays(found: Any, form: str) -> None:
+    """Each space by itself, then all of them."""
+    from harness.comparing.replays import as_markdown, as_tables
+    from harness.studies import across
+
+    match form:
+        case "json":
+            _say(found.model_dump_json(indent=2))
+        case "md":
+            lines = [*map(as_markdown, found.replays), "# Over spaces", "", *across.as_markdown(found.across)]
+            _say("\n".join(lines).rstrip("\n"))
+        case _:
+            for each in found.replays:
+                console.print(as_tables(each))
+            console.print(across.as_tables(found.across))
 
 
 @commands.command()

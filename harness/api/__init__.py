@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.api.planned import import_ray_quietly, plan_run
-from harness.api.results import Folder, Results, Space, load, methods_in, name_of, no_results
+from harness.api.planned import plan_run
+from harness.api.results import Folder, Results, Space, load
 from harness.errors import UserError, brief
 from harness.methods import DEFAULT
-from harness.options import DEFAULT_OUT, Methods, RunOptions, Seeds, Settings, seeds_of, with_keywords
-from harness.running.inputs import devices_of, methods_of, space_of
+from harness.options import DEFAULT_OUT, Methods, RunOptions, Seeds, Settings, with_keywords
+from harness.running.inputs import space_of
 from harness.schema.settings import NAME_PATTERN, SearchSpace
 from harness.spaces import parse_space
 from harness.text.files import checked_path, write_atomically
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from harness.api.pulled import Pulled
     from harness.comparing import Comparison
     from harness.comparing.replays import Replay
-    from harness.replaying.recorded import Recorded
     from harness.running.forecast import Forecast
+    from harness.studies.across import Replays
 
 __all__ = [
     "Results",
@@ -37,6 +37,7 @@ __all__ = [
     "load_space",
     "pull",
     "replay",
+    "replay_across",
     "report",
     "run",
 ]
@@ -159,70 +160,40 @@ def replay(
     figure: an .svg file to draw cost against regret, and wall-clock against devices, into.
     progress: whether to show a bar on stderr.
     """
-    if isinstance(search_seeds, bool) or not isinstance(search_seeds, int) or search_seeds < 1:
-        raise UserError(f"search_seeds must be a whole number, at least 1; got {search_seeds!r}")
-    numbers, wanted = devices_of(devices), None if seeds is None else seeds_of(seeds)
-    drawn = None if figure is None else checked_path(figure, "the figure")
-    if drawn and (drawn.suffix != ".svg" or not drawn.absolute().parent.is_dir()):
-        raise UserError(f"the figure must be an .svg file in a folder that exists; got {str(figure)!r}")
-    recorded, source = _recorded(space, Path(out))
-    if choice_within is not None:
-        recorded = recorded.choosing_within(choice_within)
-    loaded = methods_of(methods)
-    if methods == "all":
-        loaded = {row: method for row, method in loaded.items() if method.can_be_replayed}
-    from harness.replaying.searches import replay_searches
-    from harness.terminal.search_bar import search_bar
+    from harness.api.replays import Asked, replay_one
 
-    if wanted is not None:
-        recorded = recorded.with_seeds(wanted)
-    total = len(loaded) * len(recorded.seeds) * search_seeds * len(numbers)
-    with search_bar(total, progress) as done:
-        replayed = replay_searches(recorded, loaded, search_seeds, numbers, done).model_copy(
-            update={"recordings": source}
-        )
-    if drawn:
-        from harness.reporting.replays import draw_replay
+    return replay_one(space, Asked.of(methods, search_seeds, devices, seeds, choice_within, figure, out, progress))
 
-        write_atomically(drawn, draw_replay(replayed).standalone_svg)
-    return replayed
+
+def replay_across(
+    spaces: Sequence[Space],
+    methods: Methods = "all",
+    *,
+    search_seeds: int = 100,
+    devices: int | str | Sequence[int] = 1,
+    seeds: Seeds | None = None,
+    choice_within: float | None = None,
+    out: Folder = DEFAULT_OUT,
+    progress: bool = False,
+) -> "Replays":
+    """The same on several spaces, and what they say together of each method against the search over every depth.
+
+    spaces: names or tables, each space once. One is read, judged and let go before the next.
+    methods: of at most six that are named, a sign test over spaces tells whether they lose or gain log-likelihood.
+
+    All else is as in `replay`.
+    """
+    from harness.api.replays import Asked, replay_several
+
+    return replay_several(spaces, Asked.of(methods, search_seeds, devices, seeds, choice_within, None, out, progress))
 
 
 def export(space: Space, table: Folder, *, out: Folder = DEFAULT_OUT) -> Path:
     """Writes the recordings of a space into one file that `replay` takes on any machine; returns where it is."""
-    recorded = _recorded_in(space, Path(out))
+    from harness.api.replays import recorded_in_folder
+
+    recorded = recorded_in_folder(space, Path(out))
     from harness.replaying.tables import write_table
 
     write_table(Path(table), recorded)
     return Path(table)
-
-
-def _recorded(space: Space, out: Path) -> "tuple[Recorded, str]":
-    """Of a table; of the results of a space; or else of the table that ships with it. And which of them it was."""
-    import_ray_quietly()
-    from harness.replaying.recorded import NoRecordings
-    from harness.replaying.tables import ENDING, read_table, shipped_tables
-
-    if str(space).endswith(ENDING) and not isinstance(space, SearchSpace):
-        return read_table(Path(space)), str(space)
-    name = name_of(space)
-    try:
-        return _recorded_in(space, out), str(out / name)
-    except NoRecordings:
-        if name not in shipped_tables():
-            raise
-    shipped = read_table(shipped_tables()[name])
-    # With the settings that the space has now, which may be a user's own of this name: then it says what differs.
-    return shipped.model_copy(
-        update={"space": space_of(space)}
-    ), f"the table that ships with the harness, as {out} has none"
-
-
-def _recorded_in(space: Space, out: Path) -> "Recorded":
-    import_ray_quietly()
-    from harness.replaying.recorded import NoRecordings, recorded_in
-
-    name = name_of(space)
-    if not methods_in(out / name):
-        raise NoRecordings(no_results(space, out))
-    return recorded_in(out, name)

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from harness.comparing.finished import Finished
 from harness.comparing.sentences import WITHIN_THE_MARGIN, headroom_phrase, matches
-from harness.comparing.stages import columns, intervals, on_seeds, row_of, with_verdicts
+from harness.comparing.stages import on_seeds, paired_values, row_of, with_verdicts
 from harness.comparing.values import Headroom, HeadroomOutcome, Pair, Stage
 from harness.judging.two_keys import Looks, fewest_seeds, seeds_needed
 from harness.judging.words import UNANSWERED
@@ -80,6 +80,11 @@ class AllDepths:
         each = [self.values(depth) for depth in self.at]
         costs = {key: sum(values[key] for values in each) for key in _COST_KEYS}
         return {**self.values(self.chosen), **costs}
+
+    def chose(self, depths: Sequence[int], costs: Mapping[str, float]) -> Values:
+        """What searches that chose these depths hand over, each as likely as the others, at these mean costs."""
+        found = _mean([self.values(depth) for depth in depths])
+        return {**{key: value for key, value in found.items() if key not in _COST_KEYS}, **costs}
 
     def at_random(self) -> Values:
         """One depth, each as likely as the others: the exact mean over depths, at the mean cost of one."""
@@ -150,7 +155,7 @@ def headroom(
     stage = Stage(
         name="no search",
         rows=tuple(row_of(name, numbers, values) for name, values in found.items()),
-        pairs=tuple(_pair(rule, search, numbers, found) for rule in (DEEPEST, RANDOM)),
+        pairs=tuple(paired_values(rule, search, numbers, found) for rule in (DEEPEST, RANDOM)),
     )
     on_validation = {
         DEEPEST: fmean(seed.at[deepest].validation for seed in seeds),
@@ -159,18 +164,6 @@ def headroom(
     stage = with_verdicts(stage, None, margins, looks)
     pairs = sorted(stage.pairs, key=lambda pair: -on_validation[pair.method])
     return _read(stage, pairs, margins, cost, looks)
-
-
-def _pair(rule: str, search: str, seeds: tuple[int, ...], found: Mapping[str, Sequence[Values]]) -> Pair:
-    return Pair(
-        method=rule,
-        baseline=search,
-        seeds=seeds,
-        **intervals(columns(found[rule]), columns(found[search])),
-        verdicts={},
-        unequal=(),  # the networks of one search
-        withheld=(),
-    )
 
 
 def _read(stage: Stage, pairs: Sequence[Pair], margins: Margins, cost: Measure, looks: Looks) -> Headroom:

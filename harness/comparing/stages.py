@@ -226,6 +226,21 @@ def _pair(method: Sequence[Finished], baseline: Sequence[Finished], read: Reader
     )
 
 
+def paired_values(
+    method: str, baseline: str, seeds: tuple[int, ...], values: Mapping[str, Sequence[Mapping[str, float]]]
+) -> Pair:
+    """Of values of the same trained networks, in the order of the seeds: nothing can be unequal."""
+    return Pair(
+        method=method,
+        baseline=baseline,
+        seeds=seeds,
+        **intervals(columns(values[method]), columns(values[baseline])),
+        verdicts={},
+        unequal=(),
+        withheld=(),
+    )
+
+
 def columns(values: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """By measure that all units have."""
     known = [measure.key for measure in COMPARED if all(measure.key in each for each in values)]

@@ -62,8 +62,11 @@ class TableView:
 
 def verdict_table(comparison: Comparison) -> TableView:
     """Every verdict: who is compared with whom, a word for each question, and what was measured."""
-    stage, cost = comparison.search, leading_cost(comparison.contamination)
+    return stage_verdicts(comparison.search, leading_cost(comparison.contamination), list(comparison.judged))
 
+
+def stage_verdicts(stage: Stage, cost: Measure, judged: Sequence[Measure]) -> TableView:
+    """`cost`: the one that its verdicts lead with."""
     sized = (SIZE.title,) if any(pair.size for pair in stage.pairs) else ()
 
     def share(pair: Pair) -> str:
@@ -78,13 +81,13 @@ def verdict_table(comparison: Comparison) -> TableView:
         if stage.against
         else "Verdicts, one against each method",
         caption=f"Cost ratio or mean difference, with its {confidence(stage)} interval.",
-        columns=("method", COST_WORDS[cost.key], *sized, *(measure.title for measure in comparison.judged)),
+        columns=("method", COST_WORDS[cost.key], *sized, *(measure.title for measure in judged)),
         rows=tuple(
             (
                 stage.label_of(pair),
                 share(pair),
                 *([_size(pair)] if sized else []),
-                *(quality(pair, measure) for measure in comparison.judged),
+                *(quality(pair, measure) for measure in judged),
             )
             for pair in stage.pairs
         ),

@@ -258,6 +258,15 @@ def holm(p: Array) -> tuple[NDArray[np.bool_], NDArray[np.int_]]:
     return rejected.reshape(p.shape), (left > 0).sum(axis=1).reshape(p.shape[:-2])
 
 
+def holm_adjusted(p: Sequence[float]) -> list[float]:
+    """Of single hypotheses: each is rejected by Holm's procedure at a level if this is at most that level."""
+    adjusted, reached = [1.0] * len(p), 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
+        reached = max(reached, (len(p) - rank) * p[place])
+        adjusted[place] = min(1.0, reached)
+    return adjusted
+
+
 class Sides(NamedTuple):
     """On which side of its boundaries each row of a family lies for certain: 1 above, −1 below, 0 not certain."""
 

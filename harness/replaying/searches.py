@@ -4,6 +4,7 @@ Two kinds of seeds: of training (recorded, few) and of the search (free, many). 
 five hundred replays of three recordings are three repeats.
 """
 
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,17 @@ from ray.tune.experiment import Experiment
 
 from harness.comparing.headroom import headroom
 from harness.comparing.replays import MethodReplay, OnDevices, Replay, Spread
+from harness.comparing.stages import paired_values, row_of, with_verdicts
+from harness.comparing.values import Stage
 from harness.errors import UserError
-from harness.methods import RECORDER
+from harness.measures import DEPTH, DEVICE_SECONDS, EPOCHS, QUALITIES, TFLOP
+from harness.methods import RECORDER, parse_methods
 from harness.methods.base import SearchMethod
 from harness.replaying.recorded import OneShotRun, Recorded
 from harness.running.replay import Recordings, ReplayedUnit, replayed, unused_experiment
 from harness.schema.records import UnitPlan
 
+_COSTS = (DEVICE_SECONDS.key, TFLOP.key, EPOCHS.key)  # the first of the following
 _NUMBERS = ("device_seconds", "tflop", "epochs", "wall_seconds", "trials", "regret")
 
 
@@ -33,6 +38,63 @@ def replay_searches(
     done: Callable[[], None] = lambda: None,
 ) -> Replay:
     """Every method on every training seed with search seeds 0 … n − 1; `done` is called after each search."""
+    return _replayed(recorded, methods, search_seeds, devices, done)[0]
+
+
+def judged_searches(
+    recorded: Recorded,
+    methods: Mapping[str, SearchMethod],
+    search_seeds: int,
+    devices: Sequence[int],
+    done: Callable[[], None] = lambda: None,
+) -> tuple[Replay, Stage]:
+    """And every method against the search over every depth, on the first number of devices, judged as a comparison is.
+
+    A search stands for the mean over its search seeds; one-shots are judged where their own test measures are known.
+    Training seeds on which some depth was not evaluated on the test set are left out; one must be left.
+    """
+    with_recorder = {**methods, **parse_methods(RECORDER)}
+    replay, chosen = _replayed(recorded, with_recorder, search_seeds, devices, done)
+    known = recorded.all_depths()
+    seeds = tuple(each.seed for each in known)
+    trained = {each.method: _own(recorded, each.method, seeds) for each in replay.methods if each.trained}
+    values = {
+        **{row: runs for row, runs in trained.items() if runs},
+        **{row: [each.chose(*found[each.seed]) for each in known] for row, found in chosen.items()},
+    }
+    stage = Stage(
+        name="search",
+        rows=tuple(row_of(row, seeds, each) for row, each in values.items()),
+        pairs=tuple(paired_values(row, RECORDER, seeds, values) for row in values if row != RECORDER),
+    )
+    shown = tuple(each for each in replay.methods if each.trained or each.method in methods)
+    judged = with_verdicts(stage, DEVICE_SECONDS, recorded.space.margins, ())
+    return replay.model_copy(update={"methods": shown}), judged
+
+
+_Chosen = Mapping[int, tuple[Sequence[int], Mapping[str, float]]]  # training seed → depths of its searches, mean costs
+
+
+def _own(recorded: Recorded, method: str, seeds: Sequence[int]) -> list[dict[str, float]]:
+    """What a one-shot's networks are worth and cost, in the order of the seeds; nothing where one was not measured."""
+    runs = {each.seed: each for each in recorded.one_shots if each.method == method}
+    found = []
+    for run in (runs[seed] for seed in seeds):
+        if run.test is None:
+            return []
+        worth = {quality.key: value for quality in QUALITIES if (value := quality.of(run.test)) is not None}
+        costs = {DEVICE_SECONDS.key: run.device_seconds, TFLOP.key: run.tflop, EPOCHS.key: float(run.epochs)}
+        found.append({**worth, **costs, DEPTH.key: float(run.d_opt)})
+    return found
+
+
+def _replayed(
+    recorded: Recorded,
+    methods: Mapping[str, SearchMethod],
+    search_seeds: int,
+    devices: Sequence[int],
+    done: Callable[[], None],
+) -> tuple[Replay, dict[str, _Chosen]]:
     recordings = recorded.by_seed()
     for row, method in methods.items():
         if not method.can_be_replayed:
@@ -45,16 +107,12 @@ def replay_searches(
     regrets = {seed: _regrets(worth) for seed, (worth, _) in worths.items()}
     with tempfile.TemporaryDirectory() as folder:
         searches = _Searches(recorded, recordings, regrets, search_seeds, done, unused_experiment(folder))
-        replays = tuple(
-            MethodReplay(
-                method=row,
-                colour=method.facts().colour,
-                trained=False,
-                on=tuple(searches.on_devices(row, method, each) for each in devices),
-            )
-            for row, method in methods.items()
-        )
-    return Replay(
+        found = {row: [searches.on_devices(row, method, each) for each in devices] for row, method in methods.items()}
+    replays = tuple(
+        MethodReplay(method=row, colour=method.facts().colour, trained=False, on=tuple(on for on, _ in found[row]))
+        for row, method in methods.items()
+    )
+    replay = Replay(
         space=recorded.space.name,
         seeds=tuple(recorded.seeds),
         search_seeds=search_seeds,
@@ -64,6 +122,7 @@ def replay_searches(
         headroom=headroom(recorded.all_depths(), RECORDER, recorded.space.margins, within=recorded.space.choice_within),
         left_out={each.method: each.differs for each in recorded.one_shots if each.differs},
     )
+    return replay, {row: on[0][1] for row, on in found.items()}
 
 
 def _regrets(worth: Mapping[int, float]) -> dict[int, float]:
@@ -80,10 +139,10 @@ class _Searches:
     done: Callable[[], None]
     experiment: Experiment
 
-    def on_devices(self, row: str, method: SearchMethod, devices: int) -> OnDevices:
-        """Nothing is kept of a search but its numbers."""
+    def on_devices(self, row: str, method: SearchMethod, devices: int) -> tuple[OnDevices, _Chosen]:
+        """Nothing is kept of a search but its numbers and its choice."""
         values = np.zeros((len(_NUMBERS), len(self.recordings), self.search_seeds))
-        depths: Counter[int] = Counter()
+        depths: dict[int, list[int]] = {}
         for at, (seed, recordings) in enumerate(self.recordings.items()):
             plan = self._plan(row, method, seed, devices)
             for search_seed in range(self.search_seeds):
@@ -91,10 +150,13 @@ class _Searches:
                     unit = replayed(plan, method, recordings, self.experiment, search_seed)
                     numbers, d_opt = self._numbers(unit)
                 values[:, at, search_seed] = numbers
-                depths[d_opt] += 1
+                depths.setdefault(seed, []).append(d_opt)
                 self.done()
+        counts = Counter(itertools.chain.from_iterable(depths.values()))
+        means = dict(zip(depths, values[: len(_COSTS)].mean(axis=2).T.tolist(), strict=True))
+        chosen = {seed: (each, dict(zip(_COSTS, means[seed], strict=True))) for seed, each in depths.items()}
         spreads: dict[str, Any] = {name: Spread.of(each) for name, each in zip(_NUMBERS, values, strict=True)}
-        return OnDevices(devices=devices, depths=dict(sorted(depths.items())), **spreads)
+        return OnDevices(devices=devices, depths=dict(sorted(counts.items())), **spreads), chosen
 
     def _plan(self, row: str, method: SearchMethod, seed: int, devices: int) -> UnitPlan:
         return UnitPlan(

@@ -11,7 +11,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +63,7 @@ class Forecast:
     memory_bytes: int = 0  # of the largest trial, rows apart
     advice: str = ""  # a sentence where another device is the cheaper choice
     busy: str = ""  # a sentence where other programs took the processors while steps were timed
+    left_out: Mapping[str, str] = field(default_factory=dict)  # a space that cannot be run → why
 
     @property
     def device_seconds(self) -> float:
@@ -75,15 +76,35 @@ class Forecast:
 
 def forecast(units: Sequence[RunningUnit], data_dir: Path | None, address: str | None = None) -> Forecast:
     """Times the networks of every space and multiplies; no trial stops early here, so most runs cost less."""
+    pools, broken = _pools(units, data_dir)
+    if len(broken) == len({unit.plan.space.name for unit in units}):
+        raise next(iter(broken.values()))
+    units = [unit for unit in units if unit.plan.space.name not in broken]
     groups: dict[tuple[str, str], list[RunningUnit]] = {}
     for unit in units:
         groups.setdefault((unit.plan.space.name, unit.plan.method), []).append(unit)
     wanted = _wanted(units)
-    timing = _timed(units, [config for configs in wanted.values() for config in configs], data_dir, address)
+    timing = _timed(units, [config for configs in wanted.values() for config in configs], pools, address)
     trials = iter(timing.trials)
     lines = {key: _line(configs, [next(trials) for _ in configs]) for key, configs in wanted.items()}
     methods = tuple(_forecast(group, lines) for group in groups.values())
-    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes, timing.advice, timing.busy)
+    left_out = {space: str(why) for space, why in broken.items()}
+    return Forecast(methods, timing.device, timing.caveat, timing.memory_bytes, timing.advice, timing.busy, left_out)
+
+
+def _pools(units: Sequence[RunningUnit], data_dir: Path | None) -> tuple[dict[str, Pool | None], dict[str, UserError]]:
+    """The rows by their settings, and spaces whose rows cannot be had."""
+    pools: dict[str, Pool | None] = {}
+    broken: dict[str, UserError] = {}
+    for plan in {unit.plan.space.name: unit.plan for unit in units}.values():
+        key = plan.space.data.model_dump_json()
+        try:
+            if key not in pools:
+                pools[key] = load_pool(plan.space.data, data_dir)
+            load_training_data(plan.space.data, plan.seed, pools[key])
+        except UserError as error:
+            broken[plan.space.name] = error
+    return pools, broken
 
 
 _Network = tuple[str, str]  # space, kind of network
@@ -191,13 +212,11 @@ class _Timing:
 
 
 def _timed(
-    units: Sequence[RunningUnit], configs: Sequence[TrialConfig], data_dir: Path | None, address: str | None
+    units: Sequence[RunningUnit],
+    configs: Sequence[TrialConfig],
+    pools: Mapping[str, Pool | None],
+    address: str | None,
 ) -> _Timing:
-    pools: dict[str, Pool | None] = {}
-    for config in configs:
-        key = config.data.model_dump_json()
-        if key not in pools:
-            pools[key] = load_pool(config.data, data_dir)
     gpus, cpus = units[0].plan.gpus_per_trial, units[0].plan.cpus_per_trial
     caveat = ""
     if address:

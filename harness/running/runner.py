@@ -15,7 +15,7 @@ from ray import tune
 from harness.backends.one_writer import Writer, only_writer
 from harness.backends.storage import Storage, is_uri
 from harness.cluster.slots import ClusterSlots
-from harness.data import Pool, TrainingData, data_hash, load_pool, load_training_data
+from harness.data import Pool, data_hash, load_pool, load_training_data
 from harness.errors import UserError, full_disk_told
 from harness.methods import RECORDER, code_of, known_methods, parse_methods
 from harness.methods.base import METRIC, MODE, OneShotMethod, SearchMethod
@@ -56,7 +56,7 @@ from harness.training.networks import check_a_step, check_network, check_network
 @dataclass(frozen=True)
 class RunOutcome:
     units: tuple[Unit, ...]  # those asked for that are complete, by this run or an earlier one
-    failures: Mapping[str, str]  # unit → sentence
+    failures: Mapping[str, str]  # unit, or space that could not be begun → sentence
     unfinished: tuple[str, ...]  # units that the cost limit or a stop left without a result
     interrupted: int  # by which signal it was told to stop; 0: it was not
 
@@ -153,7 +153,7 @@ def run_units(
 ) -> RunOutcome:
     """Runs what is not complete yet. `on_complete` is called for each unit as it becomes complete, or was.
 
-    `tell` hears at once what the run waits for before it can begin.
+    `tell` hears at once what the run waits for before it can begin, and which spaces it has to leave out.
     """
     check_writable(options.out, "the output folder")  # nothing is left there: the run may still be refused
     CheckpointStore(checkpoint_root(options)).check_writable()
@@ -187,8 +187,13 @@ def _run_as(
     for unit_read in complete.values():  # told again: a run that was killed may not have passed it on
         on_complete(unit_read)
     interrupted = 0
+    pools, broken = _load_pools(waiting, options.data_dir, _memory_of_a_trial(options))
+    if broken.keys() == set(spaces):
+        raise next(iter(broken.values()))
+    for space, why in broken.items():
+        tell(f"{space} is left out: {why}")
+    waiting = [unit for unit in waiting if unit.plan.space.name not in broken]
     if waiting:
-        pools = _load_pools(waiting, options.data_dir, _memory_of_a_trial(options))
         code = own_code(waiting)
         storage = checkpoint_root(options)
 
@@ -228,7 +233,8 @@ def _run_as(
                 if not stop.by:  # while Ray started
                     _fit(together, cluster, references, code, sent, storage, options, show, folder, writer)
         interrupted = stop.by
-    failures = {unit.key: unit.failure for unit in waiting if unit.failure}
+    failed = {unit.key: unit.failure for unit in waiting if unit.failure}
+    failures = {space: str(why) for space, why in broken.items()} | failed
     unfinished = [unit.key for unit in waiting if unit.key not in complete and not unit.failure]
     in_order = tuple(complete[unit.key] for unit in units if unit.key in complete)
     return RunOutcome(in_order, failures, tuple(unfinished), interrupted)
@@ -387,32 +393,42 @@ def _memory_of_a_trial(options: RunOptions) -> float | None:
     return memory_for(device_of_trial(options.gpus_per_trial), options.gpus_per_trial)
 
 
-def _load_pools(units: Sequence[RunningUnit], data_dir: Path | None, memory: float | None) -> dict[str, Pool | None]:
+def _load_pools(
+    units: Sequence[RunningUnit], data_dir: Path | None, memory: float | None
+) -> tuple[dict[str, Pool | None], dict[str, UserError]]:
     """The rows by their settings: spaces with the same data share them. None where every seed draws its own.
 
-    What is wrong with them shows here, before Ray is started and before anything is written: whether the data can be
-    read and split, which depends on no seed, whether each space's network takes them and fits into the memory of a
-    trial, and whether each one-shot method can take a step with them.
+    And what is wrong with a space, which shows here, before Ray is started and before anything is written; the others
+    can do without it.
     """
     pools: dict[str, Pool | None] = {}
-    checked: dict[str, TrainingData] = {}
-    plans = {unit.plan.space.name: unit.plan for unit in units}
-    for space, seed in [(plan.space, plan.seed) for plan in plans.values()]:
-        key = space.data.model_dump_json()
-        if key not in pools:
-            pools[key] = load_pool(space.data, data_dir)
-            checked[key] = load_training_data(space.data, seed, pools[key])
-        data = checked[key]
-        deepest = TrialConfig.of(space, FIXED_DEPTH, space.depth.max, seed)
-        check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
-        check_network(space, data)
-        check_trial_fits(deepest, data, memory)
-    one_shots = {(unit.plan.space.name, unit.plan.method): unit.plan for unit in units if unit.plan.facts.learns_depth}
-    for plan in one_shots.values():
-        trial, data = plan.trial_config(plan.space.depth.max), checked[plan.space.data.model_dump_json()]
+    broken: dict[str, UserError] = {}
+    for name in dict.fromkeys(unit.plan.space.name for unit in units):
+        try:
+            _check_space([unit.plan for unit in units if unit.plan.space.name == name], pools, data_dir, memory)
+        except UserError as error:
+            broken[name] = error
+    return pools, broken
+
+
+def _check_space(
+    plans: Sequence[UnitPlan], pools: dict[str, Pool | None], data_dir: Path | None, memory: float | None
+) -> None:
+    """Whether its data can be read and split, which depends on no seed, whether its network takes them and fits into
+    the memory of a trial, and whether each one-shot method can take a step with them."""
+    space, seed = plans[0].space, plans[0].seed
+    key = space.data.model_dump_json()
+    if key not in pools:
+        pools[key] = load_pool(space.data, data_dir)
+    data = load_training_data(space.data, seed, pools[key])
+    deepest = TrialConfig.of(space, FIXED_DEPTH, space.depth.max, seed)
+    check_network_fits(space.network, data.sample_shape, data.n_classes, space.depth.max)
+    check_network(space, data)
+    check_trial_fits(deepest, data, memory)
+    for plan in {plan.method: plan for plan in plans if plan.facts.learns_depth}.values():
+        trial = plan.trial_config(space.depth.max)
         check_trial_fits(trial, data, memory)
         check_a_step(trial, data)
-    return pools
 
 
 def _put(pools: Mapping[str, Pool | None]) -> dict[str, Any]:

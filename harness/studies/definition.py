@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,7 +14,7 @@ from harness.measures import QUALITIES, Quality
 from harness.methods import parse_methods
 from harness.schema.identity import Frozen
 from harness.schema.settings import Name, Positive, SearchSpace
-from harness.spaces import SHIPPED, checked_overrides, explain, load_space, parse_space, read_yaml
+from harness.spaces import SHIPPED, checked_overrides, explain, known_spaces, load_space, parse_space, read_yaml
 from harness.studies.readings import READINGS
 from harness.text.files import checked_path
 
@@ -33,6 +33,7 @@ SHOW_EACH = {
 }  # figures with a line or a panel for every one-shot
 NEED_AXIS = {"scan", "convergence", "rules", "speedup"}  # figures against a setting that is a number
 BASE = "base"  # what `vary` calls the search space itself, where data sets vary
+MOST_DECLARED = 6  # methods: the more are tested over spaces, the more spaces it takes
 
 
 class Claim(Frozen):
@@ -116,6 +117,7 @@ class StudyFile(Frozen):
     base: str | None = None
     methods: str | None = None  # what trains the networks; a study with `like` takes the other one's
     replay: bool = False  # searches, and what retrains a depth, are told what the search over every depth has trained
+    across: tuple[str, ...] = ()  # methods that are tested over spaces, declared before the run
     figures: Annotated[tuple[FigureKind, ...], Field(min_length=1)]
     claims: tuple[Claim, ...] = ()
     scales: dict[ScaleName, Scale] = Field(default_factory=dict)
@@ -124,6 +126,15 @@ class StudyFile(Frozen):
     def _has_networks(self) -> Self:
         if (self.methods is None) == (self.like is None):
             raise ValueError("a study needs exactly one of `methods` and `like`")
+        return self
+
+    @model_validator(mode="after")
+    def _declares_few(self) -> Self:
+        if len(self.across) > MOST_DECLARED or len(set(self.across)) < len(self.across):
+            raise ValueError(
+                f"across must list different methods, at most {MOST_DECLARED}, which are tested over spaces; got "
+                f"{', '.join(self.across)}"
+            )
         return self
 
 
@@ -153,6 +164,7 @@ class Study:
     methods: str
     trained_as: str  # the study whose results these are; another one's with `like`
     cells: tuple[Cell, ...]
+    broken: Mapping[str, str] = field(default_factory=dict)  # a space that varies and cannot be loaded → why
 
     @property
     def name(self) -> str:
@@ -200,9 +212,11 @@ def load_study(
     settings = _scale(trained, scale, vary)
     checked_overrides(overrides)
     keys = list(settings.vary)
+    broken = _broken(settings.vary.get(BASE, ()))
     cells = [
         _cell(trained, dict(zip(keys, values, strict=True)), settings, overrides)
         for values in itertools.product(*settings.vary.values())
+        if not broken.keys() & set(values)
     ]
     asked = trained.methods if methods is None else methods
     one_shots = [row for row, method in parse_methods(asked).items() if method.learns_depth]
@@ -211,10 +225,11 @@ def load_study(
             f"study {file.name}: figure {min(single)} shows one one-shot method; got {', '.join(one_shots)}"
         )
     _check_claims(file, trained.methods, settings)
+    _check_across(file, trained.methods, settings)
     claims = tuple(
         one for claim in file.claims for one in _judged(claim, list(parse_methods(asked)), one_shots, settings, cells)
     )
-    study = Study(file, claims, scale, settings, asked, trained.name, tuple(cells))
+    study = Study(file, claims, scale, settings, asked, trained.name, tuple(cells), broken)
     if study.axis is None and (kinds := NEED_AXIS.intersection(file.figures)):
         raise UserError(
             f"study {file.name}: figure {min(kinds)} needs a setting that varies over numbers; "
@@ -279,6 +294,39 @@ def _cell(file: StudyFile, values: dict[str, Value], scale: Scale, overrides: Se
     # A cell that is its base and nothing else is called like it: then its folder is one of that space.
     named = {**space.model_dump(mode="json"), "name": name if name and changed else space.name}
     return Cell(values, parse_space(named, source=f"study {file.name}"))
+
+
+def _broken(bases: Sequence[Value]) -> dict[str, str]:
+    """Spaces whose own files are wrong, and why: the others are run without them.
+
+    An unknown name, a file that is not there and a setting of the study that does not fit are mistakes in the study.
+    """
+    broken, known = {}, known_spaces()
+    for base in map(str, bases):
+        if base in known or Path(base).is_file():
+            try:
+                load_space(base)
+            except UserError as error:
+                broken[base] = str(error)
+    if broken and len(broken) == len(bases):
+        raise UserError(next(iter(broken.values())))
+    return broken
+
+
+def _check_across(file: StudyFile, methods: str, scale: Scale) -> None:
+    """Methods that are tested over spaces are the study's, and it has spaces and a search to hold them against."""
+    known = parse_methods(methods)
+    for method in file.across:
+        if method not in known:
+            raise UserError(
+                f"study {file.name}: across lists {method!r}, which is not among its methods ({nearest(method, known)})"
+            )
+        if known[method].exhaustive:
+            raise UserError(f"study {file.name}: across lists {method}, which the others are held against")
+    if file.across and (set(scale.vary) != {BASE} or not any(method.exhaustive for method in known.values())):
+        raise UserError(
+            f"study {file.name}: across needs {BASE} to vary and nothing else, and a method that trains every depth"
+        )
 
 
 def _check_claims(file: StudyFile, methods: str, scale: Scale) -> None:

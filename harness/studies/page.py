@@ -13,6 +13,8 @@ from harness.reporting.reproduce import made_with
 from harness.schema.records import Unit
 from harness.schema.settings import Margins
 from harness.statistics import mean_interval
+from harness.studies import across
+from harness.studies.across import Across
 from harness.studies.claims import ANSWERS, Judgement, as_tables, by_itself
 from harness.studies.readings import NETWORKS
 from harness.studies.results import StudyResults
@@ -56,7 +58,11 @@ SUMMARY = {
 
 
 def build_page(
-    results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
+    results: StudyResults,
+    judgements: Sequence[Judgement],
+    drawings: Sequence[Drawing],
+    command: str,
+    over_spaces: Across | None = None,
 ) -> str:
     """The whole page. The same results give the same bytes: there is no date in it."""
     file = results.study.file
@@ -66,6 +72,7 @@ def build_page(
         f"<p class=lead>Paper: {html_text(file.paper)}. Scale {results.study.scale}, {html_text(_seeds(results))}.</p>",
         "</header>",
         *section("claims", "Did it hold?", _claims(results, judgements)),
+        *(section("across", "Across spaces", _across(over_spaces)) if over_spaces else []),
         *section("figures", "Figures", figures(drawings)),
         *section("tables", "Numbers", tables([*summary_tables(results), *reading_tables(results)])),
         *section("reproduce", "How to reproduce", _reproduce(results, command)),
@@ -74,7 +81,11 @@ def build_page(
 
 
 def as_markdown(
-    results: StudyResults, judgements: Sequence[Judgement], drawings: Sequence[Drawing], command: str
+    results: StudyResults,
+    judgements: Sequence[Judgement],
+    drawings: Sequence[Drawing],
+    command: str,
+    over_spaces: Across | None = None,
 ) -> str:
     """A section of a document in the same folder as the figures."""
     file = results.study.file
@@ -89,9 +100,14 @@ def as_markdown(
         f"paper: {markdown_text(judgement.claim.paper)})"
         for judgement in by_itself(judgements)
     ]
+    if over_spaces:
+        spaces = across.as_markdown(over_spaces)  # what was not run is named there
+        lines += ["", *(f"#{line}" if line.startswith("## ") else line for line in spaces[:-1])]
     for view in (*as_tables(judgements), *summary_tables(results)):
         heading, *table = markdown_table(view)
         lines += ["", f"#{heading}", *table[:-1]]
+    for name, why in results.not_run.items() if over_spaces is None else ():
+        lines += ["", f"Not run: {markdown_text(name)}: {markdown_text(why)}."]
     if missing := _missing(results):
         lines += ["", f"Missing: {markdown_text(missing)}."]
     for drawing in drawings:
@@ -146,9 +162,11 @@ def _mean(numbers: Sequence[float]) -> str:
 def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[str]:
     answers = [judgement.answer for judgement in judgements]
     counts = ", ".join(f"{answer}: {count}" for answer in ANSWERS if (count := answers.count(answer)))
-    yield f"<p class=headline>{counted(len(answers), 'claim')}. {counts.capitalize()}.</p>"
+    yield f"<p class=headline>{counted(len(answers), 'claim')}. {f'{counts.capitalize()}.' if counts else ''}</p>"
     if reduced := results.study.settings.reduced:
         yield banner("Smaller than in the paper", f"{reduced}.")
+    for name, why in results.not_run.items():
+        yield banner("Not run", f"{name}: {why}.")
     if missing := _missing(results):
         yield banner("Missing", f"{missing}.")
     yield "<div class=cards>"
@@ -162,6 +180,13 @@ def _claims(results: StudyResults, judgements: Sequence[Judgement]) -> Iterable[
         )
     yield "</div>"
     yield from tables(as_tables(judgements))
+
+
+def _across(found: Across) -> Iterable[str]:
+    yield f"<p class=headline>{html_text(found.sentence)}</p>"
+    for name, why in found.not_judged.items():
+        yield banner("Not judged", f"{name}: {why}.")
+    yield from tables([*across.tables(found), *across.space_tables(found)])
 
 
 def _reproduce(results: StudyResults, command: str) -> Iterable[str]:
@@ -195,6 +220,7 @@ def _missing(results: StudyResults) -> str:
     found = [
         f"{name_of(cell)}, {method} seed {seed}"
         for cell in results.study.cells
+        if name_of(cell) not in results.not_run
         for seed in sorted({*asked, *results.of(cell)})
         for method in results.methods
         if method not in results.of(cell).get(seed, {})

@@ -1,7 +1,7 @@
 """What a study has on disk: the units of every cell and seed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.colours import colour_of
@@ -10,6 +10,7 @@ from harness.running.store import read_units
 from harness.schema.records import MethodFacts, Unit, UnitPlan
 from harness.studies.definition import Cell, Study
 from harness.studies.readings import Units, read
+from harness.studies.words import data_set_of, name_of
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,18 @@ class StudyResults:
     study: Study
     out: Path  # the folder that holds the cells' folders
     units: Mapping[str, Mapping[int, Units]]  # cell's name → seed → method → unit
+    reasons: Mapping[str, str] = field(default_factory=dict)  # what a space is called → why it, or a unit, is not there
 
     @property
     def cells(self) -> list[Cell]:
         """Those with at least one complete unit, in the study's order."""
         return [cell for cell in self.study.cells if self.units.get(cell.space.name)]
+
+    @property
+    def not_run(self) -> dict[str, str]:
+        """Spaces without a complete unit, and why, where that is known."""
+        there = {name_of(cell) for cell in self.cells}
+        return {name: why for name, why in self.reasons.items() if name not in there}
 
     @property
     def seeds(self) -> list[int]:
@@ -69,8 +77,10 @@ class StudyResults:
         return found
 
 
-def read_results(study: Study, out: Path) -> StudyResults:
-    """The units on disk of this study's methods and settings; of a cell run otherwise nothing is taken."""
+def read_results(study: Study, out: Path, failures: Mapping[str, str] | None = None) -> StudyResults:
+    """The units on disk of this study's methods and settings; of a cell run otherwise nothing is taken.
+
+    `failures`: cell, or unit of one → why."""
     order = list(parse_methods(study.methods))
     units: dict[str, dict[int, dict[str, Unit]]] = {}
     for cell in study.cells:
@@ -79,7 +89,12 @@ def read_results(study: Study, out: Path) -> StudyResults:
             (unit for unit in found if unit.plan.method in order), key=lambda unit: order.index(unit.plan.method)
         ):
             units.setdefault(cell.space.name, {}).setdefault(unit.plan.seed, {})[unit.plan.method] = unit
-    return StudyResults(study, out, units)
+    reasons = {data_set_of(base): why for base, why in study.broken.items()}
+    for key, why in (failures or {}).items():
+        for cell in study.cells:
+            if key.partition("/")[0] == cell.space.name:
+                reasons.setdefault(name_of(cell), why)
+    return StudyResults(study, out, units, reasons)
 
 
 def _trained_in(cell: Cell, unit: Unit) -> bool:

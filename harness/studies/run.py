@@ -13,6 +13,7 @@ from harness.running.side_by_side import Show
 from harness.running.unit import RunningUnit
 from harness.studies.conclude import Concluded, conclude
 from harness.studies.definition import Study, experiment_name
+from harness.studies.words import data_set_of
 from harness.text.shown import markdown_text
 from harness.tracking.address import Experiment
 from harness.tracking.background import Destination
@@ -21,7 +22,7 @@ from harness.tracking.background import Destination
 @dataclass(frozen=True)
 class StudyOutcome:
     concluded: Concluded | None  # None when it was interrupted
-    failures: Mapping[str, str]  # unit → why
+    failures: Mapping[str, str]  # unit, or space that could not be begun → why
     interrupted: int  # by which signal it was told to stop; 0: it was not
     tracked: bool  # whether MLflow was written
 
@@ -37,20 +38,37 @@ class PlannedStudy:
     experiment: Experiment
 
     def forecast(self) -> Forecast:
-        return forecast(self.units, self.options.data_dir, self.options.address)
+        """Of all cells, what is complete included."""
+        found = forecast(self.units, self.options.data_dir, self.options.address)
+        return replace(found, left_out={**self._broken, **found.left_out})
+
+    @property
+    def complete(self) -> int:
+        """Units that an earlier run left complete in the results folder: they are not trained again."""
+        return 0 if self.options.fresh else sum(unit.folder.is_complete for unit in self.units)
+
+    @property
+    def _broken(self) -> dict[str, str]:
+        return {data_set_of(base): why for base, why in self.study.broken.items()}
 
     def start(self, command: str, show: Show | None, warn: Warn) -> StudyOutcome:
         """Trains what is not complete yet, then draws and judges; `command` is printed on the page."""
+        for space, why in self._broken.items():
+            warn(f"{space} is left out: {why}")
         tracker = self.tracked_to.tracker(self.options.address is not None, self.options.out)
         outcome, tracked = run_and_tell(self.units, self.options, tracker, show, warn)
-        concluded = None if outcome.interrupted else conclude(self.study, self.options, command)
+        concluded = None if outcome.interrupted else conclude(self.study, self.options, command, outcome.failures)
         if concluded and tracked:
             self._log_page(concluded)
-        return StudyOutcome(concluded, outcome.failures, outcome.interrupted, tracked)
+        return StudyOutcome(concluded, {**self._broken, **outcome.failures}, outcome.interrupted, tracked)
 
     def _log_page(self, concluded: Concluded) -> None:
-        space = self.study.cells[0].space
-        self.tracked_to.writer().log_report(space, concluded.page.read_text(encoding="utf-8"))
+        """The answer comes first in the experiment's note."""
+        page, to = concluded.page.read_text(encoding="utf-8"), self.tracked_to
+        if concluded.across:
+            note = f"**{markdown_text(concluded.across.sentence)}**\n\n{self.experiment.note}"
+            to = replace(to, experiment=replace(self.experiment, note=note))
+        to.writer().log_report(self.study.cells[0].space, page)
 
 
 def plan_study(study: Study, options: RunOptions, seeds: int | None = None) -> PlannedStudy:

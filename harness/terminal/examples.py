@@ -14,6 +14,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "replay": (
         "harness replay quickstart",
         "harness replay digits --methods asha,asha:reduction_factor=2 --devices 1,8",
+        "harness replay quickstart digits mnist_small --methods mine.py",
     ),
     "export": ("harness export quickstart quickstart.json.gz",),
     "report": ("harness report quickstart --usd-per-hour 0.50",),

@@ -16,6 +16,8 @@ from harness.judging.two_keys import (
     Question,
     Verdict,
     fewest_seeds,
+    holm,
+    holm_adjusted,
     judge,
     keys,
     nominal_mean_level,
@@ -23,6 +25,7 @@ from harness.judging.two_keys import (
     over_looks,
     sign_p,
 )
+from harness.statistics import LEVEL
 
 LOOKS = (12, 20, 40)
 
@@ -220,3 +223,12 @@ def test_every_verdict_has_a_row_in_the_one_table() -> None:
     assert {words.plain_part(value) for value in values} | {words.WITHHELD} == {*words.WORDS}
     assert words.shown("dearer on most seeds") == "more expensive on most seeds"
     assert words.kind_of("as good on most seeds") == "open" and words.kind_of("more expensive") == "bad"
+
+
+def test_an_adjusted_p_says_what_the_procedure_rejects() -> None:
+    """By hand: 0.01 · 3, 0.02 · 2, and 0.03 · 1, which cannot be smaller than the one before."""
+    assert holm_adjusted([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm_adjusted([0.9, 0.6]) == [1.0, 1.0] and holm_adjusted([]) == []
+    for p in np.random.default_rng(0).uniform(0, 0.06, (200, 5)):
+        rejected, _ = holm(p[:, None])
+        assert [each <= LEVEL for each in holm_adjusted(p.tolist())] == rejected[:, 0].tolist()

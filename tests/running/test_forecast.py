@@ -8,6 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from harness.errors import UserError
 from harness.methods import parse_methods
 from harness.options import RunOptions
 from harness.running import forecast as module
@@ -62,6 +63,18 @@ def test_every_space_has_rows_of_its_own(one_second_per_block: list[TrialConfig]
         ("D6", "grid"): (7, 3, pytest.approx(3 * (1 + 2 + 3 + 4 + 5 + 6 + 7))),
     }
     assert found.device_seconds == pytest.approx(sum(cost for _, _, cost in rows.values()))
+
+
+def test_a_space_without_its_data_is_left_out_and_named(one_second_per_block: list[TrialConfig]) -> None:
+    data = {"kind": "table", "path": "nowhere.csv", "target": "y"}
+    spaces = [small_space(name="there"), small_space(name="lacking", data=data)]
+    several = make_units(spaces, parse_methods("grid"), [0], RunOptions())
+    found = forecast(several, None)
+    assert [each.space for each in found.methods] == ["there"]
+    assert {config.data.kind for config in one_second_per_block} == {"spirals"}
+    assert list(found.left_out) == ["lacking"] and "there is no file nowhere.csv" in found.left_out["lacking"]
+    with pytest.raises(UserError, match=r"there is no file nowhere\.csv"):
+        forecast(several[1:], None)
 
 
 def test_a_network_is_timed_once_at_up_to_three_depths(one_second_per_block: list[TrialConfig]) -> None:
@@ -211,10 +224,18 @@ def drawn(shown: Forecast, usd_per_hour: float | None = None) -> str:
 def test_the_table_names_the_device_and_every_space_where_there_are_several() -> None:
     one, other = MethodForecast("D4", "ldn", 1, 3, 50, 150.0), MethodForecast("D6", "ldn", 1, 3, 50, 1210.0)
     several = drawn(Forecast((one, other), "Some CPU"))
-    assert "D4 ldn 1 3 50 150 0 D6 ldn 1 3 50 1,210 0 all 1,360 0" in several and "timed on Some CPU." in several
+    assert "D4 ldn 1 3 50 150 0 D6 ldn 1 3 50 1,210 0 all spaces all 1,360 0" in several
+    assert "timed on Some CPU." in several
     alone = drawn(Forecast((one,), "Some CPU", "the run asks for GPUs and there is none here"))
     assert "D4" not in alone and "ldn 1 3 50 150 0 all 150 0" in alone and "asks for GPUs and there is none" in alone
     assert drawn(Forecast((one,), "Some GPU", advice="Take another")).endswith("on top. Take another.")
+
+
+def test_the_table_sums_each_space_and_all_of_them() -> None:
+    rows = [MethodForecast(space, method, 1, 3, 50, 100.0, tflop=2.0) for space in ("a", "b") for method in ("x", "y")]
+    said = drawn(Forecast(tuple(rows), "Some CPU", left_out={"c": "there is no file"}))
+    assert "a y 1 3 50 100 2.0 a all 200 4.0 b x" in said and "b all 200 4.0 all spaces all 400 8.0" in said
+    assert "Left out: c: there is no file." in said
 
 
 def test_a_price_is_a_column_of_its_own() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from mlflow import MlflowClient
 
 from harness.cli import main
 from tests import forked
 from tests.running.results import command, wait_for
 from tests.studies.test_definition import written
+from tests.studies.test_figures import BASE
 
 
 @pytest.fixture
@@ -61,6 +63,56 @@ def test_killed_it_continues_and_more_seeds_run_only_the_new_ones(one_ray: None,
     assert experiment
     names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
     assert {"depth.max-2 ldn/s0", "depth.max-3 ldn/s1", "report"} <= set(names) and len(names) == 9
+
+
+def spaces(folder: Path) -> list[str]:
+    """One that works, one whose file is torn, one whose data are not there, one whose losses all fail."""
+    made: dict[str, dict[str, object]] = {
+        "works": {},
+        "torn": {"depth": {"mix": 3}},
+        "lacks": {"data": {"kind": "table", "path": "nowhere.csv", "target": "y"}},
+        "fails": {"training": {"lr": 1e30}},
+    }
+    for name, changes in made.items():
+        space = {**BASE, "depth": {"min": 0, "max": 1}, **changes}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(space))
+    return [str(folder / f"{name}.yaml") for name in made]
+
+
+@pytest.mark.slow
+def test_a_broken_space_does_not_stop_the_others(one_ray: None, tmp_path: Path) -> None:
+    """It is named with its reason, and the same command again says what is complete and trains nothing of it."""
+    scales = {"small": {"vary": {"base": spaces(tmp_path)}, "seeds": 2}}
+    file = written(
+        tmp_path, methods="deepest,grid", across=["deepest"], figures=["tradeoff"], claims=[], scales=scales, base=None
+    )
+    asked = ["study", str(file), "--workers", "1", "--out", str(tmp_path / "out")]
+    done = command(tmp_path, *asked)
+    assert done.returncode == 1, done.stderr
+    reasons = {
+        "torn": "unknown key 'depth.mix'",
+        "lacks": "there is no file nowhere.csv",
+        "fails": "failed",
+    }
+    out = " ".join(done.stdout.split())
+    folder = tmp_path / "out" / "studies" / "mine-small" / "mine"
+    view = json.loads((folder / "across.json").read_text())
+    page = (folder / "page.html").read_text()
+    assert [space["space"] for space in view["spaces"]] == ["works"]
+    for name, why in reasons.items():
+        assert why in view["not_judged"][name], view["not_judged"]
+        assert f"{name} failed: " in done.stderr or f"{name}/grid/seed-0 failed: " in done.stderr
+        assert f"not judged: {name}: " in out and f"</strong> {name}: " in page
+    assert "complete already" not in done.stdout and " ".join(view["sentence"].split()) in out
+    uri = f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}"
+    experiment = MlflowClient(uri, registry_uri=uri).get_experiment_by_name("depth-search/study mine-small")
+    assert experiment and experiment.tags["mlflow.note.content"].startswith("**Of the declared methods none is shown")
+
+    first = {name: text for name, text in ledgers(tmp_path).items() if name.startswith("works/")}
+    again = command(tmp_path, *asked)
+    assert again.returncode == 1 and "complete already: 4 of 12 units" in again.stdout
+    assert {name: text for name, text in ledgers(tmp_path).items() if name.startswith("works/")} == first
+    assert json.loads((folder / "across.json").read_text()) == view
 
 
 @pytest.mark.parametrize(
