@@ -1,5 +1,6 @@
 """What each method costs and what its network is worth, both beside the search that trains every depth."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from harness.studies.definition import Cell
 from harness.studies.figures.lines import WIDE_INCHES, seeds_in_words
 from harness.studies.results import StudyResults
 from harness.studies.words import name_of
+
+PANEL_INCHES, LEGEND_LINE_INCHES, LEGEND_COLUMNS = 3.2, 0.19, 4
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def draw_tradeoff(results: StudyResults) -> Drawing:
         for axes, (cell, points) in zip(row, panels, strict=False):
             _paint(axes, cell, points, results)
         row[0].set_ylabel("test log-likelihood − that of the\nsearch over all depths (nats)")
-        legend_below(figure, *row, columns=4)
+        legend_below(figure, *row, columns=LEGEND_COLUMNS)
 
     return draw(
         "tradeoff",
@@ -44,7 +47,7 @@ def draw_tradeoff(results: StudyResults) -> Drawing:
         "the space on either side of equal.",
         " ".join(f"{name_of(cell)}: {_in_words(points)}." for cell, points in panels)
         or "No search over all depths is complete.",
-        3.6,
+        PANEL_INCHES + LEGEND_LINE_INCHES * math.ceil(len(results.methods) / LEGEND_COLUMNS),
         paint,
         width=WIDE_INCHES,
         png=True,
