@@ -26,7 +26,7 @@ ui: $(INSTALLED) ## Open the results in MLflow's UI on 127.0.0.1.
 # Byte code is kept, whatever the shell says: without it each process compiles all tests again.
 test fast: export PYTHONDONTWRITEBYTECODE =
 
-test: $(INSTALLED) ## Run all tests, including real end-to-end runs (7 to 10 minutes on two cores).
+test: $(INSTALLED) ## Run all tests, including real end-to-end runs (7 to 15 minutes on two cores).
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 fast: $(INSTALLED) ## Run the fast tests only, in less than a minute.

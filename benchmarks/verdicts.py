@@ -223,7 +223,7 @@ def main() -> Iterator[str]:
                 yield "  {:22s} {} | {}   [{} | {}]".format(name, *map(_percent, found))
     error = 200 * math.sqrt(LEVEL * (1 - LEVEL) / STUDIES)
     yield f"largest of those that are promised: {100 * worst:.1f} % (± {error:.1f}: two standard errors)"
-    yield "inside the margin is said of what is inside it, Gaussian, in %: two keys / t test alone"
+    yield "inside the margin is said of what is inside it, Gaussian, in %: both tests / t test alone"
     for verdicts in (1, 24):
         for distance in (0.5, 1.0, 2.0):
             shares = [(n, *power(distance, n, verdicts)) for n in (10, 12, 20, 30, 40)]

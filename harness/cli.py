@@ -566,18 +566,16 @@ def check(name: str, space_name: str) -> None:
     agree with their ledgers.
     """
     space = load_space(space_name)
+    from harness.replaying.conformance import check_method, check_results, closing
+
     is_folder = name not in known_methods() and Path(name).is_dir()
     if is_folder:
-        from harness.replaying.conformance import check_results
-
         checks = check_results(Path(name))
     elif is_network(name):
         from harness.api.checks import check_network
 
         checks = check_network(name, space)
     else:
-        from harness.replaying.conformance import check_method
-
         checks = check_method(*load_method(name), space)
     table = Table("", "results" if is_folder else "rule", "seen", box=None, pad_edge=False)
     marks = {True: ("ok", ""), False: ("NO", "bold red"), None: ("–", "dim")}
@@ -585,7 +583,9 @@ def check(name: str, space_name: str) -> None:
         mark, style = marks[each.ok]
         table.add_row(mark, each.name, each.detail, style=style)
     console.print(table)
-    if not all(each.ok for each in checks):
+    if not is_folder:
+        _say(closing(checks))
+    if any(each.ok is False or (is_folder and each.ok is None) for each in checks):
         sys.exit(1)
 
 
@@ -659,7 +659,10 @@ def cluster() -> None:
 @click.argument("cluster_file", type=CheckedPath(path_type=Path), default="ray_cluster.yaml")
 @click.option("--region", help="The region of the stack (default: that of the cluster file).")
 def fill(stack: str, cluster_file: Path, region: str | None) -> None:
-    """Write what an AWS stack made into a cluster file. STACK is the name of one of deploy/aws/stack.yaml."""
+    """Fill in a cluster file from an AWS stack.
+
+    STACK is the name of a stack created from deploy/aws/stack.yaml.
+    """
     for name, value in fill_in(stack, cluster_file, region).items():
         _say(f"{name:<14} {value}")
     _say(f"next: harness doctor {shlex.quote(str(cluster_file))}")

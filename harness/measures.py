@@ -250,8 +250,8 @@ BALANCED_ACCURACY: Final = _quality(  # shown where it differs from accuracy
     "balanced_accuracy",
     "balanced accuracy",
     "higher",
-    "Mean over the classes of the share of their test samples that are classified right: rare classes count as much as "
-    "frequent ones.",
+    "Mean over the classes of the share of their test samples that are classified correctly: rare classes count as "
+    "much as frequent ones.",
 )
 COMPARED: Final[tuple[Measure, ...]] = (
     *COSTS,

@@ -60,7 +60,7 @@ class RunOptions(Frozen):
     seeds: tuple[int, ...] = (0,)
     """Seeds to run, as 0,1,2 or 0-19; each seed repeats all methods."""
     set: Annotated[Any, Flag(metavar="KEY=VALUE", multiple=True)] = ()
-    """Change a setting of the space, as training.lr=0.05."""
+    """Change a setting of the space, for example training.lr=0.05."""
     trials: Annotated[int | None, AT_LEAST_1] = None
     """Override the space's number of trials per search."""
     epochs: Annotated[int | None, AT_LEAST_1] = None
@@ -105,9 +105,9 @@ class RunOptions(Frozen):
     """Folder or URI that every node can reach, for checkpoints and results: a folder holds them, a URI gets a copy of
     them (default: HARNESS_STORAGE)."""
     take_over: bool = False
-    """Make another run that writes to the same results stop, and continue in its place."""
+    """Stop another run that is writing to the same results, and take its place."""
     out: Path = DEFAULT_OUT
-    """Folder for the results; with a folder as --storage, that folder unless you give another."""
+    """Folder for the results; defaults to --storage if that is a folder."""
     tracking_uri: Annotated[str | None, Flag(envvar="MLFLOW_TRACKING_URI")] = None
     """Address of an MLflow server (default: a sqlite file in the results folder)."""
     experiment: str | None = None

@@ -283,6 +283,12 @@ def test_a_flag_that_is_given_twice_says_the_same_twice(harness: Callable[..., R
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
+def test_help_names_no_option_that_a_command_lacks(harness: Callable[..., Result]) -> None:
+    said = {name: " ".join(harness(name, "--help")[1].split()) for name in ("run", "compare")}
+    assert "Folder for the results; defaults to --storage if that is a folder. [default" in said["run"]
+    assert "Folder for the results. [default" in said["compare"] and "--storage" not in said["compare"]
+
+
 def test_help_cuts_no_line_off_at_80_columns(harness: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = harness("--help")

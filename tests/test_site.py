@@ -169,6 +169,7 @@ def test_nothing_on_the_site_is_fetched_from_elsewhere(site: Path) -> None:
         ("own_search", "climb"),
         ("own_one_shot", "geometric"),
         ("own_one_shot", "few_depths"),
+        ("own_network", "my_rows"),
         ("own_network", "my_vit"),
     ],
 )

@@ -19,7 +19,7 @@ def check_network(name: str, space: SearchSpace) -> list[RuleCheck]:
     methods = {each: load_method(each)[1] for each in known_methods()}
     one_shots = {each: method for each, method in methods.items() if isinstance(method, OneShotMethod)}
     rules = network_rules(settings, space, one_shots)
-    elsewhere = "it loads and predicts where this package is not"
+    elsewhere = "it loads and predicts where this package is not installed"
     return tried([*rules, MethodRule(elsewhere, lambda: predicts_elsewhere(settings), rules[0].name)])
 
 

@@ -221,5 +221,6 @@ def _is_file(space: Path | str) -> bool:
 def no_results(space: Space, out: Path) -> str:
     name, there = name_of(space), spaces_in(out, may_be_none=True)
     runs = not isinstance(space, SearchSpace) and (_is_file(space) or name in known_spaces())
-    remedy = f"({nearest(name, there)})" if there and not runs else _remedy(str(space) if runs else "quickstart", out)
-    return f"there are no results of {name!r} in {out}; {remedy}"
+    known = bool(there) and not runs
+    remedy = f" ({nearest(name, there)})" if known else f"; {_remedy(str(space) if runs else 'quickstart', out)}"
+    return f"there are no results of {name!r} in {out}{remedy}"

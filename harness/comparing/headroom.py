@@ -195,7 +195,7 @@ def _read(stage: Stage, pairs: Sequence[Pair], margins: Margins, cost: Measure, 
         stage=stage,
         sentence="",
     )
-    return said.model_copy(update={"sentence": headroom_phrase(said)})
+    return said.model_copy(update={"sentence": headroom_phrase(said, cost)})
 
 
 def _loses(pair: Pair) -> bool:

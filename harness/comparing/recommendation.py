@@ -12,7 +12,7 @@ from statistics import fmean
 from harness.comparing.finished import ByMethod, Finished
 from harness.comparing.headroom import DEEPEST, RANDOM
 from harness.comparing.numbers import duration, listed, mean_and_spread, plain, ratio, ratio_with_ends, signed
-from harness.comparing.sentences import AGAIN, CANNOT_SAY, COST_WORDS, in_all, matches, word_of
+from harness.comparing.sentences import AGAIN, CANNOT_SAY, COST_WORDS, cost_name, in_all, matches, word_of
 from harness.comparing.values import Headroom, Pair, Recommendation, Stage, Winner
 from harness.judging.two_keys import MOST_SEEDS
 from harness.judging.words import ON_MOST_SEEDS, UNANSWERED, shown
@@ -113,7 +113,8 @@ def _any_depth(known: Known, needed: Headroom) -> Recommendation:
 def _no_search(known: Known, needed: Headroom) -> Recommendation:
     rule = needed.rule
     what = f"Train {_blocks(max(known.depths))}" if rule == DEEPEST else "Draw one depth at random"
-    share = f", at {ratio(needed.cost_shares[rule])} of its cost" if rule in needed.cost_shares else ""
+    of = f"of its {cost_name(known.cost)}"
+    share = f", at {ratio(needed.cost_shares[rule])} {of}" if rule in needed.cost_shares else ""
     pair = _rule(needed, rule)
     return Recommendation(
         action="no search",
@@ -131,12 +132,13 @@ def _use(known: Known, pair: Pair) -> Recommendation:
     what = f"Use {pair.method} instead of a search" if learns else f"Search with {pair.method}"
     others = [said for said in (_failing(known), _open(known, share)) if said]
     others += [f"{said}." for said in [_by_how_much(known.needed)] if said]
+    whole = f"its {cost_name(known.cost)}"
     if known.needed is None:
         others.append(f"{CANNOT_SAY}: no method here trained every depth.")
     return Recommendation(
         action="one-shot" if learns else "search",
         use=pair.method,
-        sentence=" ".join([f"{what}: it matches {pair.baseline} at {_part(share)} its cost.", *others[:1]]),
+        sentence=" ".join([f"{what}: it matches {pair.baseline} at {_part(share)} {whole}.", *others[:1]]),
         rests_on=f"{counted(len(pair.seeds), 'seed')}: {_words(pair)} (margins {_margins(known)})",
         costs=_cost_of(known, pair),
         risks=" ".join([f"{_outside(pair)}.", *others[1:]]).rstrip("."),
@@ -157,8 +159,14 @@ def _search(known: Known, needed: Headroom) -> Recommendation:
         costs=f"{mean_and_spread(row.values[known.cost.key])} {known.cost.unit} a seed, for all depths"
         if row and known.cost.key in row.values
         else "the training of every depth",
-        risks=". ".join(filter(None, (_by_how_much(needed), _open(known).rstrip(".")))) or _paying_too_much(known),
+        risks=_begun_small(". ".join(filter(None, (_by_how_much(needed), _open(known).rstrip(".")))))
+        or _paying_too_much(known),
     )
+
+
+def _begun_small(sentences: str) -> str:
+    """As what else stands beside `rests on`, `costs` and `risks` begins."""
+    return sentences[:1].lower() + sentences[1:]
 
 
 def _paying_too_much(known: Known) -> str:
@@ -185,13 +193,14 @@ def _not_decided(known: Known) -> Recommendation:
     n = len(_rule(needed, needed.rule).seeds)
     whole = needed.seeds_needed if n > 1 else needed.stage.fewest_seeds
     share = needed.cost_shares.get(needed.rule)
-    at = f", at {ratio(share)} of {needed.search}'s cost," if share is not None else ""
+    at = f", at {ratio(share)} of {needed.search}'s {cost_name(known.cost)}," if share is not None else ""
     question = f"whether {needed.rule}{at} is as good as a search"
     rests_on = _measured(known, needed, needed.rule)
     sooner = _soonest(known) if n > 1 else None
     if sooner and n < sooner[1] < (whole or math.inf):
         pair, whole = sooner
-        question = f"whether {pair.method}, at {ratio(known.share(pair))} of {pair.baseline}'s cost, matches it"
+        at = f"{ratio(known.share(pair))} of {pair.baseline}'s {cost_name(known.cost)}"
+        question = f"whether {pair.method}, at {at}, matches it"
         question += f"; judging {needed.rule} takes {in_all(needed.seeds_needed)}"
         rests_on = f"{counted(len(pair.seeds), 'seed')} of {pair.method}: {_words(pair)} (margins {_margins(known)})"
     if whole is None or whole <= n:
@@ -201,7 +210,7 @@ def _not_decided(known: Known) -> Recommendation:
     time = f", about {duration(more * clock)}," if clock else ""
     verb = "should tell" if n > 1 else "are the fewest that can tell"
     said = f"Not decided: {counted(more, 'more seed')}{time} {verb} {question}."
-    return _open_question(known, said, rests_on, more)
+    return _open_question(known, said, rests_on, more, tell=n > 1)
 
 
 def _soonest(known: Known) -> tuple[Pair, int] | None:
@@ -218,11 +227,14 @@ def _soonest(known: Known) -> tuple[Pair, int] | None:
     return min(found, key=lambda each: each[1], default=None)
 
 
-def _open_question(known: Known, sentence: str, rests_on: str, more: int = 0) -> Recommendation:
+def _open_question(known: Known, sentence: str, rests_on: str, more: int = 0, tell: bool = True) -> Recommendation:
+    """`tell`: so many more seeds should decide; else they are the fewest that can, with a chance that nobody knows."""
     clock, safe = known.seconds_per_seed, known.exhaustive
     costs = "the training of every depth"
     if safe:
-        costs = f"{counted(more, 'more seed')}, which decide with a chance of 4 in 5" if more else "more seeds"
+        seeds = counted(more, "more seed")
+        many = f"{seeds}, which decide with a chance of 4 in 5" if tell else f"at least {seeds}"
+        costs = many if more else "more seeds"
     return Recommendation(
         action="not decided",
         use=None,
@@ -252,7 +264,8 @@ def _rule(needed: Headroom, name: str) -> Pair:
 def _open(known: Known, share: float = math.inf) -> str:
     """`Whether the deepest network (0.12 of the cost) or elastic (0.13) would do as well is not decided.`"""
     found = list(known.still_open(below=share).items())[:2]
-    shares = [f"{name} ({ratio(at)}{' of the cost' * (place == 0)})" for place, (name, at) in enumerate(found)]
+    whole = f" of the {cost_name(known.cost)}"
+    shares = [f"{name} ({ratio(at)}{whole * (place == 0)})" for place, (name, at) in enumerate(found)]
     return f"Whether {' or '.join(shares)} would do as well is not decided." if shares else ""
 
 
@@ -268,10 +281,9 @@ def _failing(known: Known) -> str:
     pair = known.failing
     if pair is None or (failed := _failures(pair)) is None:
         return ""
-    return (
-        f"{pair.method}, at {ratio(known.share(pair))} of the cost, is not safe: it falls outside the margin on "
-        f"{failed.count} of {counted(failed.n, 'seed')}."
-    )
+    share = f"{ratio(known.share(pair))} of the {cost_name(known.cost)}"
+    count = f"{failed.count} of {counted(failed.n, 'seed')}"
+    return f"{pair.method}, at {share}, is not safe: it falls outside the margin on {count}."
 
 
 def _fails_on_some_seeds(pair: Pair) -> bool:

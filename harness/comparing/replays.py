@@ -84,16 +84,16 @@ def tables(replay: Replay) -> Sequence[TableView]:
     views = [
         TableView(
             title=f"Searches on recorded trials of {replay.space}, {_devices(first)}",
-            caption=f"Mean ± half of the 95 % t interval over {seeds}; of each, a replayed method has "
-            f"{replay.search_seeds} search seeds. sd: of device-seconds, between training seeds and between search "
-            f"seeds. Regret: {replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in "
-            f"nats. {_of_one_shots(replay)}Worker start, checkpoints and lost work are in no cost. "
+            caption=f"Mean ± half of the 95 % t interval over {seeds}. {_of_searches(replay)}"
+            "sd: of device-seconds, between training seeds and between search seeds. Regret: "
+            f"{replay.regret_on} log-likelihood of the best recorded depth − that of the chosen one, in nats. "
+            f"{_of_one_shots(replay)}Worker start, checkpoints and lost work are in no cost. "
             f"Recordings: {replay.recordings}."
             + "".join(
                 f" Not shown, since it differs from them: {row} ({why})." for row, why in replay.left_out.items()
             ),
             columns=(
-                *("method", "trained", "device-s", "sd training", "sd search", "TFLOP", "trials"),
+                *("method", "how", "device-s", "sd training", "sd search", "TFLOP", "trials"),
                 *("d_opt", "regret"),
             ),
             rows=tuple(_row(each) for each in replay.methods),
@@ -113,16 +113,26 @@ def tables(replay: Replay) -> Sequence[TableView]:
     return views
 
 
+def _of_searches(replay: Replay) -> str:
+    """How many searches a replayed method stands for."""
+    if replay.search_seeds == 1:
+        return "Of each, a replayed method has 1 search seed. "
+    return (
+        f"Of each, a replayed method has {replay.search_seeds} search seeds; where its search does not depend on its "
+        "seed, as grid's, one replay stands for all of them. "
+    )
+
+
 def _of_one_shots(replay: Replay) -> str:
     """Whose regret a one-shot's is."""
     trained = [each for each in replay.methods if each.trained]
     if not trained:
         return ""
     if all(each.own_network for each in trained):
-        return "Trained: a one-shot network, as it ran; its regret is that of its own network. "
+        return "As it ran: a one-shot network, trained and not replayed; its regret is that of its own network. "
     return (
-        "Trained: a one-shot network, as it ran; but its regret is that of a stand-alone network of the depth it "
-        "chose, since these recordings do not hold its own measures. "
+        "As it ran: a one-shot network, trained and not replayed; but its regret is that of a stand-alone network of "
+        "the depth it chose, since these recordings do not hold its own measures. "
     )
 
 
@@ -136,7 +146,7 @@ def _row(method: MethodReplay) -> tuple[str, ...]:
     share = on.depths[most] / sum(on.depths.values())
     return (
         method.method,
-        "yes" if method.trained else "no",
+        "as it ran" if method.trained else "replayed",
         mean_and_spread(on.device_seconds.mean),
         plain(on.device_seconds.between_training_seeds),
         plain(on.device_seconds.between_search_seeds),

@@ -15,6 +15,11 @@ AGAIN = "all of them together, or a refit with --refit, are alternatives"
 COST_WORDS = {DEVICE_SECONDS.key: "device time", TFLOP.key: "compute (TFLOP)", EPOCHS.key: "epochs"}
 
 
+def cost_name(cost: Measure) -> str:
+    """What a share is of, as in `at 0.48 of grid's TFLOP`: just "cost" where that is device time, as usual."""
+    return TFLOP.unit if cost.key == TFLOP.key else "cost"
+
+
 def sizes_phrase(stage: Stage) -> str:
     """`Network size, divided by grid's: elastic 0.62× (0.55–0.70), smaller.`; "" where no size differs for certain."""
     clear = [
@@ -205,7 +210,7 @@ def seeds_needed(verdict: Verdict) -> str:
 def in_all(seeds: int | None) -> str:
     """A rough number, so two digits of it, with the chance that so many decide."""
     if seeds is None:
-        return f"more than {MOST_SEEDS} seeds in all"
+        return f"more than {MOST_SEEDS:,} seeds in all"
     rough = seeds if seeds < 100 else round(seeds, -1)
     return f"about {rough} seeds in all (4 in 5)"
 
@@ -215,10 +220,11 @@ def in_all(seeds: int | None) -> str:
 CANNOT_SAY = "Whether a search is needed at all cannot be said"
 
 
-def headroom_phrase(found: Headroom) -> str:
-    """The first sentence of every view: do I need to search?"""
+def headroom_phrase(found: Headroom, cost: Measure) -> str:
+    """The first sentence of every view: do I need to search? Shares are of `cost`, which leads."""
     share = found.cost_shares.get(found.rule)
-    rule = f"{found.rule}, at {ratio(share)} of {found.search}'s cost," if share is not None else found.rule
+    whole = f"{found.search}'s {cost_name(cost)}"
+    rule = f"{found.rule}, at {ratio(share)} of {whole}," if share is not None else found.rule
     pair = next(pair for pair in found.stage.pairs if pair.method == found.rule)
     asked = [quality for quality in QUALITIES if quality.key in pair.verdicts]
     match found.outcome:

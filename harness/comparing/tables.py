@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness.comparing.costs import ORDERS, leading_cost
 from harness.comparing.numbers import (
+    MINUS,
     inverse,
     listed,
     mean_and_spread,
@@ -227,7 +228,9 @@ def quality_table(stage: Stage, floor: Floor | None, checks: Sequence[DepthCheck
 
 def rank(check: DepthCheck) -> str:
     known = [value for value in check.rank_correlation or () if value is not None]
-    return f"{sum(known) / len(known):.2f} ({min(known):.2f} to {max(known):.2f})" if known else "–"
+    if not known:
+        return "–"
+    return f"{sum(known) / len(known):.2f} ({min(known):.2f} to {max(known):.2f})".replace("-", MINUS)
 
 
 def size_table(stage: Stage) -> TableView:

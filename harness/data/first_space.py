@@ -16,7 +16,7 @@ from harness.data.image_folder import list_files
 from harness.data.npz import read_headers
 from harness.data.splits import Array
 from harness.errors import UserError, brief
-from harness.schema.networks import known_networks
+from harness.schema.networks import networks_for
 from harness.schema.settings import ArraysData
 from harness.spaces import known_spaces
 from harness.text.files import checked_path
@@ -186,7 +186,8 @@ def _written(look: Look, given: str, target: str | None) -> Iterator[str]:
     for remark in look.remarks:
         yield f"# {remark}"
     if "val_fraction" in look.data:
-        yield "# A quarter of the rows outside the test set validates: with fewer, single ones decide between depths."
+        yield "# A quarter of the rows outside the test set is used for validation;"
+        yield "# with fewer, individual rows would decide between depths."
     yield "data:"
     for key, value in look.data.items():
         yield f"  {key}: {value if isinstance(value, int | float) else _quoted(value)}"
@@ -194,7 +195,8 @@ def _written(look: Look, given: str, target: str | None) -> Iterator[str]:
         yield f"network: {{kind: fc, width: {32 if look.inputs <= 256 else 64}}}"
     else:
         yield "network: {kind: conv, channels: 32, bottleneck: 16}"
-    yield f"# Others: {', '.join(known_networks())} (`harness show resnet`), or a path to your own .py file."
+    others = [kind for kind in networks_for(images=look.network == "conv") if kind != look.network]
+    yield f"# Others: {', '.join(others)} (`harness show {others[0]}`), or a path to your own .py file."
     yield f"depth: {{min: 0, max: {largest}}}"
     yield "posterior: {rule: threshold}"
     yield from _schedule(look.network, look.n_train)

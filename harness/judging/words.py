@@ -49,7 +49,12 @@ WORDS: Final = {
     word.value: word
     for word in (
         Word("better", "The typical seed is better than the baseline's.", "good"),
-        Word("as good", "The typical seed is not worse by the margin or more; which one is better is open.", "good"),
+        Word(
+            "as good",
+            "The typical seed is less than the margin worse, if it is worse at all; which of the two is better is "
+            "undecided.",
+            "good",
+        ),
         Word("slightly worse", "The typical seed is worse, by less than the margin.", "open"),
         Word("worse", "The typical seed is worse; whether by more than the margin is open.", "bad"),
         Word("worse beyond the margin", "The typical seed is worse by more than the margin.", "bad"),

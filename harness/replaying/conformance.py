@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.methods import known_methods
 from harness.methods.base import OneShotMethod, SearchMethod
 from harness.options import RunOptions
-from harness.replaying.method_rules import MethodRule, NotKept, method_rules
+from harness.replaying.method_rules import MethodRule, NotKept, NotTried, method_rules
 from harness.replaying.method_rules import require as _require
 from harness.replaying.rehearsal import MADE_UP, made_up_progress, rehearse
 from harness.running.messages import packed_method, unpacked_method
@@ -48,7 +48,7 @@ class RuleCheck:
     """One rule, whether the method keeps it, and what was seen."""
 
     name: str
-    ok: bool | None  # None: not tried, since a rule that it builds on is broken
+    ok: bool | None  # None: not tried, since a rule that it builds on is broken, or it does not apply
     detail: str
 
 
@@ -127,9 +127,21 @@ def tried(rules: Sequence[MethodRule]) -> list[RuleCheck]:
     return list(checks.values())
 
 
+def closing(checks: Sequence[RuleCheck]) -> str:
+    """`All 25 rules hold.`; `23 rules hold, 2 were not tried.`; `2 of 25 rules do not hold, 3 were not tried.`"""
+    broken, untried = (sum(each.ok is ok for each in checks) for ok in (False, None))
+    more = f", {untried} {'was' if untried == 1 else 'were'} not tried" if untried else ""
+    if broken:
+        return f"{broken} of {len(checks)} rules {'does' if broken == 1 else 'do'} not hold{more}."
+    held = len(checks) - untried
+    return f"{counted(held, 'rule')} {'holds' if held == 1 else 'hold'}{more}." if more else f"All {held} rules hold."
+
+
 def _try(rule: MethodRule) -> RuleCheck:
     try:
         return RuleCheck(rule.name, True, rule.test())
+    except NotTried as error:
+        return RuleCheck(rule.name, None, str(error))
     except (NotKept, UserError) as error:
         return RuleCheck(rule.name, False, str(error))
     except (Exception, SystemExit) as error:

@@ -37,6 +37,10 @@ class NotKept(Exception):
     """A rule that a method breaks, in one sentence."""
 
 
+class NotTried(Exception):
+    """A rule that does not apply to this method or network; says what it would need."""
+
+
 def require(kept: bool, otherwise: str) -> None:
     if not kept:
         raise NotKept(otherwise)

@@ -13,8 +13,8 @@ from harness.methods.base import OneShotMethod
 from harness.models.build import build_backbone
 from harness.models.passes import Passes
 from harness.networks import network_of
-from harness.networks.base import Backbone
-from harness.replaying.method_rules import MethodRule, NotKept, method_rules, require, shape_for
+from harness.networks.base import Backbone, Network
+from harness.replaying.method_rules import MethodRule, NotKept, NotTried, method_rules, require, shape_for
 from harness.schema.networks import NetworkSettings
 from harness.schema.settings import SearchSpace
 from harness.seeds import torch_seeded
@@ -22,6 +22,7 @@ from harness.training.cost import flop
 from harness.training.devices import threads
 from harness.training.networks import check_predictions
 
+NEEDS_SHRINK = "needs shrink(block, scale)"
 ROWS, CLASSES, MORE = 6, 4, 2  # MORE blocks than the first depth at which every part is there
 CLOSE = 1e-4
 
@@ -45,20 +46,31 @@ def network_rules(
         rule("a new block that is shrunk to 0 passes on what it is given", _shrinks, predicts),
         rule("its operations are counted as they are", _operations, predicts),
     ]
-    for name, method in one_shots.items():
+    for place, (name, method) in enumerate(one_shots.items()):
         says = f"{name} trains it, cuts it at every depth, repeats, and goes on from a checkpoint to the bit"
-        of_method = functools.partial(_kept_together, method_rules(name, method, space, [settings]))
+        kept = method_rules(name, method, space, [settings])
+        of_method = functools.partial(_kept_together, kept, settings, named=place == 0)
         rules.append(MethodRule(says, of_method, alone.name))
     return rules
 
 
-def _kept_together(rules: Sequence[MethodRule]) -> str:
+def _kept_together(rules: Sequence[MethodRule], settings: NetworkSettings, named: bool) -> str:
     for rule in rules:
         try:
             rule.test()
         except (NotKept, UserError) as error:
             raise NotKept(f"{rule.name}: {error}") from None
-    return f"{len(rules)} rules of a one-shot method"
+        except NotImplementedError:
+            if _defines_shrink(network_of(settings)):
+                raise
+            raise NotTried(NEEDS_SHRINK) from None
+    count = f"{len(rules)} rules of a one-shot method"
+    return f"{count}: {'; '.join(rule.name for rule in rules)}" if named else count
+
+
+def _defines_shrink(network: Network) -> bool:
+    """Only a method that adds blocks in training calls it, so a network may do without."""
+    return type(network).shrink is not Network.shrink
 
 
 def _on_one_thread(test: Callable[["_Trials"], str], settings: NetworkSettings) -> str:
@@ -167,14 +179,13 @@ def _gradient(trials: _Trials) -> str:
 
 
 def _shrinks(trials: _Trials) -> str:
+    if not _defines_shrink(trials.network):
+        raise NotTried(NEEDS_SHRINK)
     backbone, same = trials.backbone().eval(), 0
     with torch.no_grad():
         activation = backbone.stem(trials.rows())
         for number, block in enumerate(backbone.blocks, start=1):
-            try:
-                trials.network.shrink(block, 0.0)
-            except NotImplementedError as error:
-                raise UserError(f"{error}, which autogrow needs") from None
+            trials.network.shrink(block, 0.0)
             passed = block(activation)
             if passed.shape == activation.shape:
                 same += 1

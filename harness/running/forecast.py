@@ -300,7 +300,7 @@ def busy_machine(others: float, threads: int, cores: int) -> str:
         return ""
     return (
         f"this machine is busy: other programs used {others:.1f} of {counted(cores, 'core')} while steps were timed, "
-        "so the seconds are too high; TFLOP are counted and stay"
+        "so the times are overestimates; TFLOP are counted, so they are not affected"
     )
 
 

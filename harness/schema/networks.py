@@ -42,6 +42,18 @@ def known_networks() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in _NO_NETWORKS)
 
 
+def networks_for(images: bool) -> list[str]:
+    """Those that suit such samples best; one for rows would take the pixels of an image one by one."""
+    return [kind for kind in known_networks() if (_takes(kind) == "images") == images]
+
+
+def _takes(kind: str) -> str:
+    node = network_class_in(ast.parse((FOLDER / f"{kind}.py").read_text(encoding="utf-8")))
+    lines = node.body if node else []
+    said = [line.value for line in lines if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == "takes"]
+    return str(ast.literal_eval(said[0])) if said and said[0] else "any"
+
+
 def network_class_in(tree: ast.Module, bases: Iterable[str] = ("Network",)) -> ast.ClassDef | None:
     """The first class in a source that says it is a `Network`, or another of `bases`."""
     known = set(bases)

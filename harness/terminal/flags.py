@@ -1,6 +1,7 @@
 """The options of a run as flags of commands: names, types, defaults and help come from `RunOptions`."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,23 @@ class OnceCommand(click.Command):
 
 
 def flags(*names: str) -> Callable[[Command], Command]:
-    """The flags of these options."""
-    return with_options(*map(_flag, names))
+    """The flags of these options. What their help says after a `;` of a flag that is not among them is left out."""
+    return with_options(*(_flag(name, names) for name in names))
 
 
-def _flag(name: str) -> Callable[[Command], Command]:
+def _help(name: str, beside: Sequence[str]) -> str:
+    first, *more = " ".join((RunOptions.model_fields[name].description or "").split()).rstrip(".").split("; ")
+    known = {_words(each) for each in beside}
+    return "; ".join([first, *(each for each in more if known.issuperset(re.findall(r"--[a-z-]+", each)))]) + "."
+
+
+def _words(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _flag(name: str, beside: Sequence[str]) -> Callable[[Command], Command]:
     field, flag, types = RunOptions.model_fields[name], flag_of(name), types_of(name)
-    words, help_text = f"--{name.replace('_', '-')}", " ".join((field.description or "").split())
+    words, help_text = _words(name), _help(name, beside)
     if bool in types:
         return click.option(words, name, is_flag=True, help=help_text)
     kinds = {int: click.INT, float: click.FLOAT, Path: CheckedPath(path_type=Path, file_okay=False)}

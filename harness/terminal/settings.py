@@ -14,6 +14,8 @@ from harness.networks import network_of, own_network
 from harness.schema.networks import SHIPPED, OwnNetwork
 from harness.spaces import apply_overrides, checked_overrides, given_settings
 
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+
 
 @dataclass(frozen=True)
 class Explained:
@@ -58,10 +60,19 @@ def _valid(field: Mapping[str, Any], groups: Mapping[str, Any]) -> str:
         return ", ".join("tab" if value == "\t" else str(value) for value in field["enum"])
     kind = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
     if field.get("type") == "array":
-        return f"list of {_valid(field.get('items', {}), groups)}s".replace("texts", "words")
-    bounds = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-    limits = [f"{sign} {_plain(field[bound])}" for bound, sign in bounds.items() if bound in field]
+        return _list(field, groups)
+    limits = [f"{sign} {_plain(field[bound])}" for bound, sign in _BOUNDS.items() if bound in field]
     return " ".join([kind.get(str(field.get("type")), str(field.get("type", "anything"))), ", ".join(limits)]).strip()
+
+
+def _list(field: Mapping[str, Any], groups: Mapping[str, Any]) -> str:
+    """`list of words`; of a fixed length `2 numbers, each ≥ 0, < 1`."""
+    fixed = field.get("prefixItems", [])  # whose items are alike
+    item = fixed[0] if fixed else field.get("items", {})
+    kind = _valid({key: value for key, value in item.items() if key not in _BOUNDS}, groups)
+    limits = _valid(item, groups).removeprefix(kind).strip()
+    many = f"{kind}s".replace("texts", "words")
+    return (f"{len(fixed)} {many}" if fixed else f"list of {many}") + (f", each {limits}" if limits else "")
 
 
 def _plain(bound: float) -> str:

@@ -14,6 +14,7 @@ from harness.comparing.costs import equal_quality, list_schedule, rungs_of, traj
 from harness.comparing.fairness import differences_between
 from harness.comparing.finished import Finished, finished_by_method
 from harness.comparing.notes import _on_posterior
+from harness.comparing.tables import rank
 from harness.comparing.values import Reached
 from harness.comparing.yardsticks import depth_check
 from harness.methods import parse_methods
@@ -225,6 +226,7 @@ def test_regret_is_a_difference_on_the_measured_curve() -> None:
     assert check.nearest_used == ()
     assert check.rank_correlation is not None
     assert check.rank_correlation[0] == pytest.approx(1.0, abs=0.2)
+    assert rank(check.model_copy(update={"rank_correlation": (-0.5, None, 0.25)})) == "−0.12 (−0.50 to 0.25)"
     own = depth_check(grid, grid)
     assert own is not None
     assert own.rank_correlation is None

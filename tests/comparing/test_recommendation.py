@@ -11,8 +11,9 @@ from harness.comparing import compare
 from harness.comparing.numbers import duration
 from harness.comparing.recommendation import Known, recommend
 from harness.comparing.render import as_json, as_markdown
+from harness.comparing.sentences import headroom_phrase
 from harness.comparing.values import Recommendation
-from harness.measures import DEVICE_SECONDS
+from harness.measures import DEVICE_SECONDS, TFLOP
 from harness.reporting.html import _answer
 from harness.schema.records import Unit
 from harness.tracking.texts import experiment_note
@@ -98,7 +99,7 @@ def test_better_by_an_open_amount_is_a_risk() -> None:
     said = recommend(known)
     assert said.sentence.startswith("Search with grid: it beats the deepest network and a random depth")
     assert said.risks == (
-        "Whether the deepest network is worse by more than the margin is open: about 30 seeds in all (4 in 5) should "
+        "whether the deepest network is worse by more than the margin is open: about 30 seeds in all (4 in 5) should "
         "tell"
     )
 
@@ -162,6 +163,15 @@ def test_what_cannot_be_said_is_said_plainly(changes: dict[str, Any], begins: st
     said = recommended(make_units(**{"methods": METHODS, "seeds": range(3), **changes}))
     assert said.sentence.startswith(begins)
     assert said.rests_on and said.costs and said.risks
+    assert not any(text[0].isupper() for text in said.reasons.values())
+    assert "4 in 5" not in said.costs, "the fewest seeds that can tell are not those that should"
+
+
+def test_shares_are_of_the_cost_that_leads() -> None:
+    comparison = compare(make_units(METHODS, range(12)))
+    assert comparison.headroom
+    said = {cost.key: headroom_phrase(comparison.headroom, cost) for cost in (DEVICE_SECONDS, TFLOP)}
+    assert "of grid's cost, " in said[DEVICE_SECONDS.key] and "of grid's TFLOP, " in said[TFLOP.key]
 
 
 def test_no_winner_contradicts_it() -> None:

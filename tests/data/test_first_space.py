@@ -43,6 +43,9 @@ def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "device-seconds" in out and out.endswith("next: harness run own.yaml --seeds 0,1\n")
     assert load_space("own.yaml").data.model_dump()["drop"] == ("size",)
     assert '# Left out: "size", row numbers.\n' in Path("own.yaml").read_text()
+    assert (
+        "# Others: tabular (`harness show tabular`), or a path to your own .py file.\n" in Path("own.yaml").read_text()
+    )
     before = Path("own.yaml").read_text()
     with pytest.raises(SystemExit) as end:
         main(["init", "own.csv", "--target", "y"])

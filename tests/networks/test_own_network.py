@@ -14,9 +14,11 @@ import torch
 import harness
 from harness import networks
 from harness.errors import UserError
+from harness.methods import load_method
+from harness.methods.base import OneShotMethod
 from harness.models import FixedDepthNet
 from harness.networks import load_network_file, network_of
-from harness.replaying.conformance import tried
+from harness.replaying.conformance import closing, tried
 from harness.replaying.network_rules import network_rules
 from harness.running.inputs import space_of
 from harness.running.messages import OwnCode
@@ -32,6 +34,7 @@ from tests.synthetic import make_units
 from tests.tiny import images, spirals
 
 VIT = Path(harness.__file__).parent.parent / "docs" / "examples" / "my_vit.py"
+ROWS = VIT.with_name("my_rows.py")
 PLAIN = """
 from typing import Annotated
 import torch
@@ -255,11 +258,6 @@ BROKEN_RULES = [
         "block 1 shrunk to 0 changes what it is given",
     ),
     (
-        changed(("    def shrink(self, block, scale):\n        self.scale(block[-1], scale)\n", "")),
-        "a new block that is shrunk to 0 passes on what it is given",
-        "does not define shrink",
-    ),
-    (
         changed(("nn.Tanh()", "Unused()")) + "class Unused(nn.Linear):\n    def __init__(self):\n"
         "        super().__init__(2, 2)\n    def forward(self, x):\n        return x\n",
         "the gradient reaches every parameter",
@@ -283,6 +281,23 @@ def test_the_check_finds_what_is_broken(text: str, rule: str | None, sentence: s
     broken = [check for check in checks.values() if check.ok is False]
     assert [check.name for check in broken][:1] == ([rule] if rule else []), broken
     assert all(sentence in check.detail for check in broken[:1])
+
+
+WITHOUT_SHRINK = changed(("    def shrink(self, block, scale):\n        self.scale(block[-1], scale)\n", ""))
+
+
+@pytest.mark.parametrize(
+    "text", [WITHOUT_SHRINK, pytest.param(ROWS.read_text(), marks=pytest.mark.slow)], ids=["mine", "my_rows.py"]
+)
+def test_only_autogrow_needs_shrink(text: str) -> None:
+    """It says so, and nothing is wrong with a network that does not define it."""
+    methods = {name: load_method(name)[1] for name in ("ldn", "autogrow")}
+    one_shots = {name: method for name, method in methods.items() if isinstance(method, OneShotMethod)}
+    checks = tried(network_rules(small(text), load_space("quickstart"), one_shots))
+    untried = [check for check in checks if not check.ok]
+    assert {(check.ok, check.detail) for check in untried} == {(None, "needs shrink(block, scale)")}
+    assert [check.name.split()[0] for check in untried] == ["a", "autogrow"]
+    assert closing(checks) == "7 rules hold, 2 were not tried."
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ray.tune.search import BasicVariantGenerator, Searcher
 
 from harness.methods import known_methods, load_method
 from harness.methods.base import METRIC, MODE, SearchMethod, SearchPlan
-from harness.replaying.conformance import RuleCheck, check_method
+from harness.replaying.conformance import RuleCheck, check_method, closing
 from harness.schema.records import TrialRecord
 from harness.schema.settings import Budget, SearchSpace
 from tests.rehearsed import small_space
@@ -243,6 +243,8 @@ def test_a_broken_rule_is_found_and_one_cause_breaks_one_rule(
 def test_what_builds_on_a_broken_rule_is_not_tried() -> None:
     checks = check_method("mine", RaisesInPlan(), small_space())
     assert [(check.ok, check.detail) for check in checks[1:]] == [(None, "not tried")] * 8
+    assert closing(checks) == "1 of 9 rules does not hold, 8 were not tried."
+    assert closing([RuleCheck("a", True, ""), RuleCheck("b", True, "")]) == "All 2 rules hold."
 
 
 def test_whole_floats_are_depths() -> None:

@@ -286,6 +286,8 @@ def test_without_results_it_says_how_to_make_some(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no results of 'small'"):
         harness.replay("small", out=tmp_path)
     run(tmp_path, "ldn", SPACE)
+    with pytest.raises(UserError, match=r"there are no results of 'smal' in \S+ \(did you mean 'small'\?\)$"):
+        harness.compare("smal", out=tmp_path)
     with pytest.raises(UserError, match="a replay needs a finished search over fixed depths that was trained"):
         harness.replay("small", out=tmp_path)
 
@@ -302,7 +304,7 @@ def test_command_line_and_python_show_the_same(tmp_path: Path, capsys: pytest.Ca
             main(["replay", "small", *asked, "--format", form])
         assert exit_.value.code == 0 and capsys.readouterr().out == expected
     assert Replay.model_validate_json(as_json(replay)) == replay
-    assert "| random\\_search | no |" in as_markdown(replay) and "| ldn | yes |" in as_markdown(replay)
+    assert "| random\\_search | replayed |" in as_markdown(replay) and "| ldn | as it ran |" in as_markdown(replay)
     assert [row["method"] for row in json.loads(as_json(replay))["methods"]] == ["ldn", "asha", "random_search"]
 
 
