@@ -83,6 +83,7 @@ class RunningUnit:
         self.clock: Callable[[], float] = steady_clock()  # of its events; a simulated run has another
         self._search_plan = search_plan
         self._trials: dict[str, Trial] = {}  # our name → Tune's trial, of the search's own
+        self._handed_out: dict[str, Trial] = {}  # the same of all that was handed to Tune
         self._open: list[str] = []  # of an earlier run, to be taken up again
         self._stage: list[TrialConfig] | None = None  # what follows the one-shot's trial, once that has ended
         self.lenders: tuple[Lender, ...] = ()  # what they have trained is told, and not trained again
@@ -165,8 +166,9 @@ class RunningUnit:
         self._open.append(log.name)
 
     def _limit_checkpoint(self, log: TrialLog) -> None:
-        if isinstance(log.task, TrainTask) and log.name in self._trials:
-            self._trials[log.name].config = to_worker(log.task, up_to=_furthest(log))
+        trial = self._handed_out.get(log.name) or self._trials.get(log.name)
+        if isinstance(log.task, TrainTask | StageTask) and trial:
+            trial.config = to_worker(log.task, up_to=_furthest(log))
 
     # --- what happens: the same whether it happens now or happened before an interruption ----------------------------
 
@@ -176,8 +178,9 @@ class RunningUnit:
 
     def _enter(self, trial: Trial, event: Suggested, task: TrainTask) -> None:
         """The search's trial becomes one of the unit's."""
-        trial.config = to_worker(task)
-        self.logs[event.trial] = TrialLog(event.trial, task, event.time)
+        log = self.logs[event.trial] = TrialLog(event.trial, task, event.time)
+        # New here, but a driver whose last lines were lost may have begun it: its checkpoint is then ahead of us.
+        trial.config = to_worker(task, up_to=_furthest(log))
         self._trials[event.trial] = trial
         self.search.accept(trial)
 
@@ -235,7 +238,7 @@ class RunningUnit:
         return self._follow_up() if self.choice else None
 
     def _hand_out(self, name: str, trial: Trial) -> Trial:
-        self.live[trial.trial_id] = name
+        self.live[trial.trial_id], self._handed_out[name] = name, trial
         return trial
 
     def _is_full(self) -> bool:
@@ -274,7 +277,7 @@ class RunningUnit:
                 continue
             event = self._write(Suggested(trial=name, task=task, time=self.clock()))
             self.logs[name] = TrialLog(name, task, event.time)
-            return self._hand_out(name, self._task_trial(task))
+            return self._hand_out(name, self._task_trial(task, _furthest(self.logs[name])))
         return None
 
     def _stage_left(self) -> list[TrialConfig]:

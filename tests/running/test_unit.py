@@ -500,7 +500,7 @@ def test_a_run_that_continues_takes_no_checkpoint_beyond_the_next_report(tmp_pat
     def up_to(unit: RunningUnit) -> int | None:
         return received_limit(unit._trials[open_trial.name].config)
 
-    assert up_to(first) is None, "a driver has heard all that its own workers saved"
+    assert up_to(first) == 10, "that of a trial that is new to it: a driver that was lost may have begun the same one"
     second = make_unit(tmp_path, "asha")
     second.prepare(first._experiment)
     assert up_to(second) == reached + 10
