@@ -5,7 +5,7 @@
 Reports per second: trials that do nothing but report, all at once, to one driver; with one fsync for all reports that
 wait, over one for each. Driver-seconds: processor time of the driver per trial that reports once and ends.
 
-Utilisation, on 32 logical GPUs of 4 simulated nodes: GPU-seconds held ÷ offered, from the moment every GPU was first
+Utilisation, on 32 logical GPUs of 8 simulated nodes: GPU-seconds held ÷ offered, from the moment every GPU was first
 taken until the queue is empty (the last trial has started). Driver overhead per trial: (GPU-seconds offered − held) ÷
 trials in that window, that is how long a GPU waits between two trials; and the driver's own CPU seconds per trial.
 """
@@ -24,7 +24,7 @@ from harness.options import RunOptions
 from harness.running.messages import TrainTask, received_task
 from harness.spaces import load_space
 
-NODES, GPUS_PER_NODE = 4, 8
+NODES, GPUS_PER_NODE = 8, 4
 GPUS = NODES * GPUS_PER_NODE
 TRIALS, SECONDS = 200, 5.0
 TALKERS, REPORTS = 8, 250  # trials at once, and how often each of them reports
